@@ -1,0 +1,1 @@
+"""A polite, sharded, resumable web crawler on Scrapy and Redis."""

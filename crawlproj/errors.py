@@ -1,0 +1,81 @@
+"""Every error a person may meet, and the exit code each ends a process with.
+
+The codes are documented in docs/operations.md; supervisors and scripts rely on them.
+"""
+
+from __future__ import annotations
+
+#: Ended as asked, or nothing left to do.
+EXIT_OK = 0
+#: A bug, or an error nobody foresaw.
+EXIT_UNEXPECTED = 1
+#: A wrong argument or setting.
+EXIT_USAGE = 2
+#: Redis is away, or refuses us.
+EXIT_REDIS = 3
+#: The shard number is held by a live process.
+EXIT_SHARD_TAKEN = 4
+#: The run was created with other fixed properties, or by another version.
+EXIT_RUN_MISMATCH = 5
+#: Another process took over what this one owned.
+EXIT_FENCED = 6
+#: No valid seed, or a run that was never given any.
+EXIT_NO_SEEDS = 7
+
+
+class CrawlError(Exception):
+    """Base of all errors of this project; ``exit_code`` ends the process that meets it."""
+
+    exit_code = EXIT_UNEXPECTED
+
+
+class BadArgument(CrawlError):
+    exit_code = EXIT_USAGE
+
+
+class BadSetting(CrawlError):
+    exit_code = EXIT_USAGE
+
+
+class BadUrl(CrawlError):
+    """A URL that cannot be crawled: not absolute, not http(s), or not parseable."""
+
+    exit_code = EXIT_USAGE
+
+
+class NoSeeds(CrawlError):
+    exit_code = EXIT_NO_SEEDS
+
+
+class RedisAway(CrawlError):
+    """Redis did not answer within the time we wait for it."""
+
+    exit_code = EXIT_REDIS
+
+
+class RedisRefused(CrawlError):
+    """Redis answered, and said no: password, rights, version, database."""
+
+    exit_code = EXIT_REDIS
+
+
+class ShardTaken(CrawlError):
+    exit_code = EXIT_SHARD_TAKEN
+
+
+class RunMismatch(CrawlError):
+    exit_code = EXIT_RUN_MISMATCH
+
+
+class Fenced(CrawlError):
+    """A newer epoch owns what this process believed to own; it must stop."""
+
+    exit_code = EXIT_FENCED
+
+
+class RequestNotSerialisable(CrawlError):
+    """A request that cannot be written as JSON, so it cannot wait in the frontier."""
+
+
+class BadEnvelope(CrawlError):
+    """A page record that is damaged, or of a version this program does not know."""

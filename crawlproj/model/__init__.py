@@ -1,0 +1,1 @@
+"""Values shared by all rooms: URLs, records, partitions. Pure: no I/O, no clock."""

@@ -1,0 +1,122 @@
+"""The records that travel: candidate, lease, settlement, page.
+
+A URL waits as an *entry*, one line of text: ``depth attempt short-url`` and, for what does not fit in
+a URL, a JSON object behind it. Canonical URLs hold no space, so the line splits without escapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from crawlproj.model.urls import expand, fingerprint, shorten
+
+#: Queues of a domain, served in this order: priority > 0, 0, < 0.
+LANES = 3
+
+
+def lane_of(priority: int) -> int:
+    """Return the lane for a Scrapy priority: higher first, three lanes in all."""
+    return 0 if priority > 0 else 1 if priority == 0 else 2
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A canonical URL that asks to be admitted.
+
+    ``extra`` is a JSON object as text: what a request carries beyond its URL. ``mark`` is its
+    fingerprint in `seen`, or None for one that is admitted whether seen or not.
+    """
+
+    url: str
+    depth: int = 0
+    priority: int = 0
+    extra: str = ""
+    mark: int | None = -1
+
+    def __post_init__(self) -> None:
+        if self.mark == -1:
+            self.mark = fingerprint(self.url)
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A URL lent to a shard. ``token`` is what the partition knows it by."""
+
+    token: bytes
+    partition: int
+    epoch: int
+    number: int
+    lane: int
+    domain: str
+    depth: int
+    attempt: int
+    url: str
+    extra: str = ""
+
+    @classmethod
+    def from_token(cls, token: bytes, partition: int, epoch: int) -> Lease:
+        number, lane, domain, entry = token.decode().split(" ", 3)
+        depth, attempt, url, extra = decode_entry(entry, domain)
+        return cls(token, partition, epoch, int(number), int(lane), domain, depth, attempt, url, extra)
+
+
+def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: str = "") -> str:
+    entry = f"{depth} {attempt} {shorten(url, domain)}"
+    return f"{entry} {extra}" if extra else entry
+
+
+def decode_entry(entry: str, domain: str) -> tuple[int, int, str, str]:
+    """Return depth, attempt, URL and extra of an entry."""
+    depth, attempt, rest = entry.split(" ", 2)
+    short, _, extra = rest.partition(" ")
+    return int(depth), int(attempt), expand(short, domain), extra
+
+
+class Outcome(StrEnum):
+    """How a lease ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    RETRY = "retry"
+    #: Given back unused; it is the next of its lane again.
+    RETURNED = "returned"
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What the frontier is told about a lease that ended.
+
+    ``wait_ms`` counts from now: the domain is not due before. ``delay_ms`` is the domain's delay as
+    its owner knows it, kept for whoever takes over. ``page`` goes onto the page queue in the same step.
+    """
+
+    lease: Lease
+    outcome: Outcome
+    reason: str = ""
+    wait_ms: int = 0
+    delay_ms: int = 0
+    page: bytes = b""
+
+
+@dataclass(slots=True)
+class Page:
+    """A fetched response, or the failure to get one, on its way to a parser."""
+
+    url: str
+    run: str
+    domain: str
+    depth: int
+    status: int
+    fetched_at_ms: int
+    latency_ms: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    shard: int = 0
+    attempt: int = 0
+    partition: int = 0
+    lease: int = 0
+    truncated: bool = False
+    redirected_from: str = ""
+    error: str = ""
+

@@ -1,0 +1,108 @@
+"""URLs: their canonical form, the domain they belong to, their fingerprint."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+import can_ada
+from publicsuffixlist import PublicSuffixList
+
+from crawlproj.errors import BadUrl
+
+_SUFFIXES = PublicSuffixList()
+_SCHEMES = frozenset({"http:", "https:"})
+
+
+def canonicalise(url: str, base: str | None = None) -> str:
+    """Return *url* as the WHATWG URL standard writes it, without fragment, empty query or credentials.
+
+    ``canonicalise(canonicalise(u)) == canonicalise(u)``. Raises BadUrl for what cannot be crawled.
+    """
+    try:
+        parsed = can_ada.URL(url) if base is None else can_ada.URL(url, base)
+    except (ValueError, TypeError) as exc:
+        raise BadUrl(f"{url!r} is not a URL; expected something like https://example.org/page") from exc
+    if parsed.protocol not in _SCHEMES:
+        raise BadUrl(f"{url!r} has the scheme {parsed.protocol!r}; only http and https are crawled")
+    parsed.hash = ""
+    if not parsed.search:
+        # Also removes the question mark of an empty query.
+        parsed.search = ""
+    if parsed.has_credentials:
+        parsed.username = parsed.password = ""
+    hostname: str = parsed.hostname
+    if hostname.endswith("."):
+        parsed.hostname = hostname.rstrip(".")
+        if not parsed.hostname or parsed.hostname.endswith("."):
+            raise BadUrl(f"{url!r} has no host; expected something like https://example.org/page")
+    href: str = parsed.href
+    return href
+
+
+def host_of(url: str) -> str:
+    """Return the host of a canonical URL, without port."""
+    start = url.index("://") + 3
+    end = url.find("/", start)
+    authority = url[start:] if end < 0 else url[start:end]
+    if authority.startswith("["):
+        return authority[: authority.index("]") + 1]
+    return authority.partition(":")[0]
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of a canonical URL: what one robots.txt speaks for."""
+    end = url.find("/", url.index("://") + 3)
+    return url if end < 0 else url[:end]
+
+
+@lru_cache(maxsize=65_536)
+def domain_of_host(host: str) -> str:
+    """Return the registered domain of *host*, private suffixes such as github.io included.
+
+    IP addresses, single labels and public suffixes are their own domain.
+    """
+    if host.startswith("[") or host.replace(".", "").isdigit():
+        return host
+    registered: str | None = _SUFFIXES.privatesuffix(host)
+    return registered or host
+
+
+def domain_of(url: str) -> str:
+    """Return the domain, the unit of politeness, of a canonical URL. Ports do not make a new one."""
+    return domain_of_host(host_of(url))
+
+
+def fingerprint(url: str) -> int:
+    """Return the 63-bit number that stands for a canonical URL in `seen`.
+
+    Not a fast hash on purpose: a hostile page must not be able to make URLs that collide with others'.
+    63 bits, so that it stays a positive integer for Redis.
+    """
+    return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def shorten(url: str, domain: str) -> str:
+    """Return the compact form in which *url* waits in the queue of *domain*."""
+    for code, prefix in _prefixes(domain):
+        if url.startswith(prefix):
+            return code + url[len(prefix) - 1 :]
+    return url
+
+
+def expand(short: str, domain: str) -> str:
+    """Return the URL that `shorten` made short."""
+    if short[1:2] != "/":
+        return short
+    for code, prefix in _prefixes(domain):
+        if short[0] == code:
+            return prefix + short[2:]
+    raise ValueError(f"unknown URL form {short!r}")
+
+
+def _prefixes(domain: str) -> tuple[tuple[str, str], ...]:
+    return (
+        ("s", f"https://{domain}/"),
+        ("w", f"https://www.{domain}/"),
+        ("h", f"http://{domain}/"),
+    )
