@@ -1,0 +1,76 @@
+# Everything a person types. Each target sets up what it needs; there is no step to do by hand.
+#
+#   make crawl                     crawl the bundled simulated web
+#   make crawl SEEDS=seeds.txt     crawl from seeds (a file, or URLs)
+#   make test                      check, then every test
+#
+# Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
+PYTHON  ?= python3
+SHARDS  ?= 2
+PARSERS ?= 1
+DATA    ?= data
+RUN     ?=
+ARGS    ?=
+SEEDS   ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# Stamps, so that an unchanged lock costs nothing and a changed one installs again.
+CRAWL_READY := $(VENV)/.crawl-ready
+DEV_READY   := $(VENV)/.dev-ready
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help crawl test check bench fmt lock clean
+
+help:
+	@sed -n '/^#   make/s/^#   //p' Makefile
+	@echo 'make check | bench | fmt | lock | clean'
+
+crawl: $(CRAWL_READY)
+	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) --parsers $(PARSERS) --data $(DATA) $(if $(RUN),--run $(RUN)) $(ARGS)
+
+# One after the other: the tests of real processes measure time, and two at once would measure each other.
+test: check
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy crawlproj
+	$(BIN)/lint-imports
+
+bench: $(DEV_READY)
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+fmt: $(DEV_READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# One lock for every Python from 3.11 on. Index addresses stay out of it: they belong to the machine.
+# Pins that still fit are kept; `make lock ARGS=--upgrade` takes the newest.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-config --no-emit-index-url --no-emit-find-links --no-header $(ARGS)
+lock: $(DEV_READY)
+	$(COMPILE) requirements.in --output-file requirements.txt
+	$(COMPILE) requirements-dev.in --output-file requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "crawlproj needs Python 3.11 or newer, and '$(PYTHON)' is not. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(CRAWL_READY): requirements.txt | $(BIN)/python
+	$(INSTALL) -r requirements.txt
+	@touch $@
+
+# The dev lock holds the crawl's lock, pin for pin, so one install serves both.
+$(DEV_READY): requirements-dev.txt requirements.txt | $(BIN)/python
+	$(INSTALL) -r requirements-dev.txt
+	@touch $(CRAWL_READY) $@
