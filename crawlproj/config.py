@@ -1,0 +1,352 @@
+"""Every option of a crawl, once: its default, type, limits and one sentence.
+
+``docs/settings.md`` is printed from here by ``python -m crawlproj.config``. Nothing here reads the
+environment or Scrapy's settings; the caller hands over a plain mapping.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from crawlproj.errors import BadSetting
+
+#: A run's name becomes a directory and a part of every key.
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PREFIX = "CRAWL_"
+
+
+def ours(default: Any, sentence: str, **rules: Any) -> Any:
+    """Declare an option of this project, read from ``CRAWL_<ATTRIBUTE>``."""
+    return _declare(default, sentence, PREFIX, rules)
+
+
+def theirs(default: Any, sentence: str, **rules: Any) -> Any:
+    """Declare an option under the name that Scrapy or scrapy-redis gave it, ``<ATTRIBUTE>``."""
+    return _declare(default, sentence, "", rules)
+
+
+def _declare(default: Any, sentence: str, prefix: str, rules: dict[str, Any]) -> Any:
+    rules = {"least": None, "most": None, "choices": (), "secret": False, **rules}
+    metadata = {"sentence": sentence, "prefix": prefix, **rules}
+    shown = not rules["secret"]
+    if isinstance(default, dict):
+        return field(default_factory=dict, repr=shown, metadata=metadata)
+    return field(default=default, repr=shown, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The options of one process. Build it with `load_config`, which checks them."""
+
+    data: Path = ours(Path("data"), "The directory for pages, logs and the embedded Redis.")
+    run: str = ours("", "The name of the run; empty means the name of the spider.")
+    partitions: int = ours(
+        64,
+        "Slices of all domains; fixed when a run is created, and the limit of its shards.",
+        least=1,
+        most=4096,
+    )
+    shard_lease_seconds: float = ours(
+        30.0,
+        "How long a silent shard keeps its number and its partitions before others take them over.",
+        least=1,
+        most=3600,
+    )
+    lease_seconds: float = ours(
+        300.0,
+        "How long a URL is lent to a shard; must exceed DOWNLOAD_TIMEOUT.",
+        least=1,
+        most=86400,
+    )
+    chain: int = ours(16, "How many URLs of one domain are lent at once.", least=1, most=1000)
+    chain_seconds: float = ours(
+        10.0, "A chain takes no longer than this at its domain's delay.", least=0, most=3600
+    )
+    lease_batch: int = ours(256, "How many URLs a shard leases in one round trip.", least=1, most=10_000)
+    max_attempts: int = ours(3, "How often a URL is tried before it counts as failed.", least=1, most=100)
+    max_redirects: int = ours(5, "How many redirects in a row are followed.", least=0, most=100)
+    drain_seconds: float = ours(
+        10.0,
+        "How long downloads in flight may go on after a stop was asked for.",
+        least=0,
+        most=3600,
+    )
+    redis_wait_seconds: float = ours(
+        300.0,
+        "How long a Redis that went away is waited for before the process gives up.",
+        least=0,
+        most=86400,
+    )
+    domain_pages: int = ours(0, "How many URLs of a domain are admitted; 0 means no limit.", least=0)
+    scope: str = ours(
+        "all",
+        "Which links are followed: all of them, or only those to the domains of the seeds.",
+        choices=("all", "seeds"),
+    )
+    delay_factor: float = ours(
+        0.0,
+        "A domain rests at least this many times its last response time between requests.",
+        least=0,
+        most=100,
+    )
+    max_delay_seconds: float = ours(
+        300.0, "No Crawl-delay and no backoff makes a domain wait longer than this.", least=0, most=86400
+    )
+    backoff_seconds: float = ours(
+        5.0,
+        "The first wait after a 429 or 503 without Retry-After; it doubles from there.",
+        least=0.1,
+        most=3600,
+    )
+    robots_seconds: float = ours(
+        86400.0,
+        "How long a domain's robots.txt is believed before it is fetched again.",
+        least=1,
+        most=604800,
+    )
+    max_body: int = ours(
+        1_000_000, "How many bytes of a body are read; the rest is cut off and said so.", least=1024
+    )
+    page_queue_soft: int = ours(2000, "Pages in the queue above which shards lease less.", least=1)
+    page_queue_hard: int = ours(
+        4000, "Pages in the queue at which shards lease nothing until it is below the soft limit.", least=1
+    )
+    segment_pages: int = ours(500, "A segment is closed when it holds this many pages.", least=1)
+    segment_seconds: float = ours(2.0, "A segment is closed when it is this old.", least=0.1, most=3600)
+    parse_batch: int = ours(32, "How many pages a parser takes at once.", least=1, most=1000)
+
+    depth_limit: int = theirs(
+        0, "How many links deep the crawl goes from its seeds; 0 means no limit.", least=0
+    )
+    download_delay: float = theirs(
+        1.0, "Seconds between the end of one request to a domain and the next.", least=0, most=86400
+    )
+    download_slots: Mapping[str, Mapping[str, Any]] = theirs(
+        {},
+        'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.',
+    )
+    download_timeout: float = theirs(30.0, "Seconds a download may take.", least=0.1, most=3600)
+    concurrent_requests: int = theirs(
+        128, "How many domains a shard fetches from at the same time.", least=1, most=10_000
+    )
+    robotstxt_obey: bool = theirs(True, "Whether robots.txt is fetched and obeyed.")
+    user_agent: str = theirs(
+        "crawlproj/0.1", "How the crawler introduces itself; say there how its owner can be reached."
+    )
+    robotstxt_user_agent: str | None = theirs(
+        None, "The name looked for in robots.txt; none means the first word of USER_AGENT."
+    )
+    redis_url: str | None = theirs(
+        None, "The Redis to use; none means an embedded one under the data directory.", secret=True
+    )
+    redis_params: Mapping[str, Any] = theirs({}, "More options for the Redis client.", secret=True)
+    scheduler_persist: bool = theirs(True, "Whether the frontier is kept when the crawl has ended.")
+    scheduler_flush_on_start: bool = theirs(False, "Whether the run is emptied before it starts.")
+    scheduler_idle_before_close: float = theirs(
+        0.0, "Seconds a shard waits for new work when there is none left.", least=0, most=86400
+    )
+
+    @property
+    def robots_agent(self) -> str:
+        """Return the product token that robots.txt is asked about."""
+        return self.robotstxt_user_agent or re.split(r"[/\s]", self.user_agent, maxsplit=1)[0]
+
+
+def load_config(values: Mapping[str, object]) -> Config:
+    """Return the options in *values*, a mapping of setting names, the rest at their defaults.
+
+    Texts are read as the command line gives them (``-s CRAWL_CHAIN=8``), and "false" means false.
+    Other names than ours pass unseen, except an unknown ``CRAWL_*``: that is a `BadSetting`.
+    """
+    known = {_name(option): option for option in fields(Config)}
+    for name in values:
+        if name.startswith(PREFIX) and name not in known:
+            close = get_close_matches(name, known, n=1)
+            raise BadSetting(
+                f"Unknown setting {name}. Did you mean {close[0]}?"
+                if close
+                else f"Unknown setting {name}. docs/settings.md lists those there are."
+            )
+    given = {name: option for name, option in known.items() if values.get(name) is not None}
+    config = Config(**{option.name: _read(option, values[name]) for name, option in given.items()})
+    _check_together(config)
+    return config
+
+
+def _name(option: Field[Any]) -> str:
+    return f"{option.metadata['prefix']}{option.name.upper()}"
+
+
+def _read(option: Field[Any], value: object) -> Any:
+    name, kind, rules = _name(option), str(option.type), option.metadata
+    read, noun = _READERS[kind]
+    shown = "" if rules["secret"] else f"={value!r}"
+    try:
+        result = read(value)
+    except (ValueError, TypeError, KeyError):
+        raise BadSetting(f"{name}{shown} is not a valid {noun}. {_remedy(option)}") from None
+    if rules["choices"] and result not in rules["choices"]:
+        raise BadSetting(f"{name}{shown} is not one of its choices. {_remedy(option)}")
+    least, most = rules["least"], rules["most"]
+    if (least is not None and result < least) or (most is not None and result > most):
+        raise BadSetting(f"{name}{shown} is out of range. {_remedy(option)}")
+    return result
+
+
+def _remedy(option: Field[Any]) -> str:
+    limits, (_, noun) = _limits(option), _READERS[str(option.type)]
+    article = "an" if noun[0] in "aeiou" else "a"
+    default = _default(option)
+    example = f", such as {default}" if default else ""
+    return f"Give {article} {noun}{' ' + limits if limits else ''}{example}."
+
+
+def _limits(option: Field[Any]) -> str:
+    rules = option.metadata
+    if rules["choices"]:
+        return "out of " + ", ".join(rules["choices"])
+    least, most = rules["least"], rules["most"]
+    if least is None:
+        return ""
+    return f"from {least} to {most}" if most is not None else f"of at least {least}"
+
+
+def _default(option: Field[Any]) -> str:
+    """Return the default as a person would write it in settings.py; empty for none."""
+    default = option.default
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default) if isinstance(default, (int, str, Path)) else ""
+
+
+def _check_together(config: Config) -> None:
+    if config.run and not RUN_NAME.fullmatch(config.run):
+        raise BadSetting(
+            f"CRAWL_RUN={config.run!r} cannot name a run. Use up to 64 letters, digits, dots, dashes "
+            "and underscores, a letter or a digit first."
+        )
+    if config.lease_seconds <= config.download_timeout:
+        raise BadSetting(
+            f"CRAWL_LEASE_SECONDS={config.lease_seconds:g} does not exceed "
+            f"DOWNLOAD_TIMEOUT={config.download_timeout:g}: a URL would be lent again while it is fetched. "
+            "Raise the first or lower the second."
+        )
+    if config.page_queue_soft > config.page_queue_hard:
+        raise BadSetting(
+            f"CRAWL_PAGE_QUEUE_SOFT={config.page_queue_soft} is above "
+            f"CRAWL_PAGE_QUEUE_HARD={config.page_queue_hard}. Lower the first or raise the second."
+        )
+    if config.redis_url and not config.redis_url.startswith(("redis://", "rediss://", "unix://")):
+        # The URL may hold a password, so it is not repeated.
+        raise BadSetting(
+            "REDIS_URL does not start with redis://, rediss:// or unix://, as in redis://localhost:6379/0."
+        )
+    for domain, slot in config.download_slots.items():
+        _check_slot(domain, slot)
+
+
+def _check_slot(domain: str, slot: Mapping[str, Any]) -> None:
+    delay, concurrency = slot.get("delay", 0), slot.get("concurrency", 1)
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < math.inf:
+        raise BadSetting(f"DOWNLOAD_SLOTS[{domain!r}] has delay {delay!r}. Give seconds, such as 5 or 0.5.")
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise BadSetting(
+            f"DOWNLOAD_SLOTS[{domain!r}] has concurrency {concurrency!r}. Give an int of at least 1."
+        )
+
+
+def _read_int(value: object) -> int:
+    if isinstance(value, (bool, float)):
+        raise TypeError
+    return int(value)  # type: ignore[call-overload,no-any-return]  # any other type raises TypeError
+
+
+def _read_float(value: object) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)  # type: ignore[arg-type]  # any other type raises TypeError
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _read_bool(value: object) -> bool:
+    return {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }[str(value).lower()]
+
+
+def _read_str(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _read_path(value: object) -> Path:
+    if not value:
+        raise ValueError
+    return Path(value)  # type: ignore[arg-type]  # any other type raises TypeError
+
+
+def _read_mapping(value: object) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return dict(value)
+
+
+def _read_slots(value: object) -> Mapping[str, Mapping[str, Any]]:
+    return {domain: _read_mapping(slot) for domain, slot in _read_mapping(value).items()}
+
+
+#: How the value of each declared type is read, and what a person would call it.
+_READERS: dict[str, tuple[Callable[[object], Any], str]] = {
+    "int": (_read_int, "int"),
+    "float": (_read_float, "float"),
+    "bool": (_read_bool, "bool (true or false)"),
+    "str": (_read_str, "text"),
+    "str | None": (lambda value: _read_str(value) or None, "text"),
+    "Path": (_read_path, "path"),
+    "Mapping[str, Any]": (_read_mapping, "dict (or JSON object)"),
+    "Mapping[str, Mapping[str, Any]]": (_read_slots, "dict of dicts (or JSON object of objects)"),
+}
+
+
+def settings_page() -> str:
+    """Return docs/settings.md."""
+    return "\n".join(_settings_lines()) + "\n"
+
+
+def _settings_lines() -> Iterator[str]:
+    yield "# Settings"
+    yield ""
+    yield "Printed by `python -m crawlproj.config`; change `crawlproj/config.py`, not this page."
+    yield ""
+    yield "Set them in `crawlproj/settings.py`, or for one process with `-s NAME=VALUE`."
+    for title, prefix in (("Ours", PREFIX), ("Under the names of Scrapy and scrapy-redis", "")):
+        yield from ("", f"## {title}", "", "| setting | type | default | limits | |", "|---|---|---|---|---|")
+        for option in fields(Config):
+            if option.metadata["prefix"] == prefix:
+                kind = _READERS[str(option.type)][1].split(" (")[0]
+                default = f"`{_default(option)}`" if _default(option) else ""
+                sentence = option.metadata["sentence"]
+                yield f"| `{_name(option)}` | {kind} | {default} | {_limits(option)} | {sentence} |"
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")

@@ -1,0 +1,67 @@
+"""Scrapy's wiring, and the place where people tune a crawl. The only reader of the environment.
+
+Every option, with its limits, is in docs/settings.md. What is set here is what a crawl does when nothing
+else is said; `-s NAME=VALUE` on the command line goes over it.
+"""
+
+from __future__ import annotations
+
+import os
+
+# --- Who is crawling ------------------------------------------------------------------------------------
+
+#: Say here how people whose sites you visit can reach you: "mybot/1.0 (+https://my.site/bot)".
+USER_AGENT = "crawlproj/0.1"
+ROBOTSTXT_OBEY = True
+
+# --- How politely ---------------------------------------------------------------------------------------
+
+#: Seconds between the end of one request to a domain and the start of the next. A longer Crawl-delay in
+#: robots.txt goes over it.
+DOWNLOAD_DELAY = 1.0
+
+#: Other values for single domains, as in
+#: {"example.org": {"delay": 5}, "my-own-site.org": {"delay": 0, "concurrency": 8}}
+DOWNLOAD_SLOTS: dict[str, dict[str, float | int]] = {}
+
+#: Scrapy would vary the delay by half; ours is a promise, so it is kept exactly.
+RANDOMIZE_DOWNLOAD_DELAY = False
+
+# --- How much at once -----------------------------------------------------------------------------------
+
+#: Domains a shard fetches from at the same time: each has one request in flight.
+CONCURRENT_REQUESTS = 128
+DOWNLOAD_TIMEOUT = 30
+#: Links from a seed to the last page fetched; 0 means no limit.
+DEPTH_LIMIT = 0
+
+# --- Where things are -----------------------------------------------------------------------------------
+
+#: None: a Redis of our own is started under CRAWL_DATA. Otherwise "redis://:password@host:6379/0".
+REDIS_URL = os.environ.get("REDIS_URL") or None
+CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
+
+# --- Scrapy's wiring: change it only if you know why ----------------------------------------------------
+
+BOT_NAME = "crawlproj"
+SPIDER_MODULES = ["crawlproj.spiders"]
+NEWSPIDER_MODULE = "crawlproj.spiders"
+COMMANDS_MODULE = "crawlproj.commands"
+SCHEDULER = "crawlproj.scheduler.Scheduler"
+TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+
+ITEM_PIPELINES = {"crawlproj.pipelines.PageQueuePipeline": 900}
+#: One page makes one item; Scrapy's 100 would start 100 tasks for it (0.6 ms a page).
+CONCURRENT_ITEMS = 1
+
+#: The frontier fetches robots.txt itself, as a request of that domain in its turn, so Scrapy's own is off.
+DOWNLOADER_MIDDLEWARES = {
+    "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+    "crawlproj.middlewares.DomainFeedback": 950,
+}
+
+#: Both run Python for whoever can connect.
+TELNETCONSOLE_ENABLED = False
+REMOTE_CONTROL_ENABLED = False
+
+LOG_LEVEL = "INFO"
