@@ -1,0 +1,122 @@
+"""Options and body of ``scrapy simweb`` and ``python -m crawlproj.simweb``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from crawlproj.errors import BadArgument
+from crawlproj.simweb.graph import World
+from crawlproj.simweb.server import serve
+from crawlproj.simweb.spec import WORLD_ONLY, WorldSpec, check_field
+
+EXAMPLES = """\
+examples:
+  scrapy simweb                                            20 domains on a free port, until Ctrl-C
+  scrapy simweb --domains 200 --pages 30 --seeds-out seeds.txt --log access.jsonl
+  scrapy simweb --world calm --port 8900                   no faults, no rules, a fixed port
+  scrapy simweb --with error_500_share=0.2 --with trap_share=0.1
+  scrapy simweb --naming name --json                       hosts like www.d00042.test; one JSON line
+"""
+_WORLDS: dict[str, Callable[[], WorldSpec]] = {
+    "default": WorldSpec,
+    "calm": WorldSpec.calm,
+    "rough": WorldSpec.rough,
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("--domains", type=int, help="number of domains, 1 to 100,000 (default 20)")
+    parser.add_argument("--pages", type=int, help="mean number of pages of a domain (default 50)")
+    parser.add_argument("--seed", type=int, help="another seed, another web (default 1)")
+    parser.add_argument("--naming", help="'ip': hosts are 127.a.b.c (default); 'name': hosts are dNNNNN.test")
+    parser.add_argument("--port", type=int, help="port to listen on (default 0: a free one)")
+    parser.add_argument("--world", choices=_WORLDS, default="default", help="which shares to start from")
+    parser.add_argument("--with", action="append", default=[], metavar="NAME=VALUE", dest="changes",
+                        help="any other property of the world, such as trap_share=0.1")  # fmt: skip
+    parser.add_argument("--spec", type=Path, help="a world saved as JSON; the options above change it")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), dest="access_log",
+                        help="one JSON line per request")  # fmt: skip
+    parser.add_argument("--seeds-out", type=Path, metavar="FILE", help="write a seeds file, one URL per line")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: a few)")
+    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="write the JSON line here, too")
+    parser.add_argument("--json", action="store_true", help="say that it is ready as one JSON line")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serve until a signal; raises BadArgument for what the options get wrong."""
+    spec = spec_from(options)
+
+    def ready(world: World) -> None:
+        seeds = world.seeds(options.seeds)
+        facts: dict[str, int | str] = {
+            "port": world.spec.port,
+            "pid": os.getpid(),
+            "domains": world.spec.domains,
+            "seeds": len(seeds),
+        }
+        if options.seeds_out:
+            options.seeds_out.write_text("".join(f"{url}\n" for url in seeds))
+            facts["seeds_file"] = str(options.seeds_out)
+        if options.ready_file:
+            # Renamed into place, so that whoever waits for it never reads half of it.
+            draft = options.ready_file.with_name(options.ready_file.name + ".new")
+            draft.write_text(json.dumps(facts) + "\n")
+            draft.rename(options.ready_file)
+        sentence = (
+            f"simweb serves {world.spec.domains} domains on port {world.spec.port}; start at {seeds[0]}"
+        )
+        sys.stdout.write((json.dumps(facts) if options.json else sentence) + "\n")
+        sys.stdout.flush()
+
+    try:
+        import uvloop
+    except ImportError:
+        loop_factory = None
+    else:
+        loop_factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(serve(spec, options.access_log, ready))
+    except OSError as exc:
+        raise BadArgument(
+            f"simweb cannot serve on port {spec.port}, logging to {options.access_log}: {exc}."
+        ) from exc
+
+
+def spec_from(options: argparse.Namespace) -> WorldSpec:
+    spec = _WORLDS[options.world]()
+    if options.spec:
+        try:
+            spec = WorldSpec.from_json(options.spec.read_text())
+        except (OSError, ValueError) as exc:
+            raise BadArgument(f"--spec {options.spec} cannot be read: {exc}.") from exc
+    named = {
+        "domains": options.domains,
+        "pages_per_domain": options.pages,
+        "seed": options.seed,
+        "naming": options.naming,
+        "port": options.port,
+    }
+    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for change in options.changes:
+        name, equals, value = change.partition("=")
+        check_field(name)
+        if not equals or name in WORLD_ONLY:
+            raise BadArgument(
+                f"--with {change} is not NAME=VALUE with a number; for example error_500_share=0.1."
+            )
+        try:
+            changes[name] = type(getattr(spec, name))(value)
+        except ValueError:
+            raise BadArgument(f"--with {change}: {value!r} is not a number.") from None
+    return dataclasses.replace(spec, **changes)

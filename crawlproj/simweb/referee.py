@@ -1,0 +1,325 @@
+"""Judges a crawl of a simulated web by the server's own log, never by what the crawler says of itself."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from protego import Protego
+
+from crawlproj.errors import BadUrl
+from crawlproj.model.urls import canonicalise
+from crawlproj.simweb.accesslog import Request, read_log
+from crawlproj.simweb.faults import ALWAYS, answers_within
+from crawlproj.simweb.graph import World
+from crawlproj.simweb.page import Kind, PageSpec
+from crawlproj.simweb.sites import Robots, Site, number_of
+
+#: Not part of "what had to be fetched": a crawler may ask for them as it sees fit.
+_FREE = (Kind.ROBOTS, Kind.SITEMAP)
+#: Linked, and allowed, but a sensible crawler may leave them out.
+_OPTIONAL = (Kind.TRAP, Kind.FILE, *_FREE)
+#: How many examples a problem names.
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the crawler was told, as far as it changes what it had to do."""
+
+    obey_robots: bool = True
+    max_redirects: int = 10
+    follow_nofollow: bool = True
+    #: None: the world's own seeds.
+    seeds: tuple[str, ...] | None = None
+    #: How often a URL is tried at most.
+    attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    problems: list[str]
+    facts: str
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def report(self) -> str:
+        outcome = "\n".join(f"- {problem}" for problem in self.problems) or "nothing to object to"
+        return f"{self.facts}\n{outcome}"
+
+
+class Referee:
+    def __init__(
+        self,
+        world: World,
+        log: Iterable[Request] | Path,
+        *,
+        user_agent: str = "crawlproj",
+        rules: Rules | None = None,
+    ) -> None:
+        self.world = world
+        self.rules = rules or Rules()
+        self.requests = sorted(read_log(log) if isinstance(log, Path) else log, key=lambda r: r.start_ms)
+        self._agent = user_agent
+        self._parsed: dict[int, Protego] = {}
+        self._seeds = [canonicalise(url) for url in self.rules.seeds or world.seeds()]
+
+    # -- what the rules allow
+
+    def _robots(self, site: Site) -> Protego:
+        if site.number not in self._parsed:
+            self._parsed[site.number] = Protego.parse(self.world.robots_text(site.number))
+        return self._parsed[site.number]
+
+    def may_fetch(self, page: PageSpec) -> bool:
+        """Whether robots.txt lets the crawler have *page*, now or once robots.txt can be had."""
+        if not self.rules.obey_robots or page.kind is Kind.ROBOTS:
+            return True
+        site = self.world.site(page.site)
+        if site.robots is Robots.MISSING:
+            return True
+        if site.robots is Robots.BROKEN and site.robots_failures == ALWAYS:
+            return False
+        return self._robots(site).can_fetch(page.url, self._agent)
+
+    def required_gap_ms(self, domain: str, default_ms: float) -> float:
+        """The domain's Crawl-delay for our agent where that is longer than *default_ms*."""
+        number = number_of(domain)
+        if number is None or number >= self.world.spec.domains or not self.rules.obey_robots:
+            return default_ms
+        site = self.world.site(number)
+        if site.robots is Robots.MISSING:
+            return default_ms
+        return max(default_ms, (self._robots(site).crawl_delay(self._agent) or 0) * 1000)
+
+    # -- what had to be fetched
+
+    @cached_property
+    def _expected(self) -> set[str]:
+        must: set[str] = set()
+        hops = dict.fromkeys(self._seeds, 0)
+        todo = deque(self._seeds)
+        while todo:
+            url = todo.popleft()
+            page = self.world.page(url)
+            if page is None or page.kind in _OPTIONAL or not self.may_fetch(page):
+                continue
+            must.add(url)
+            if not answers_within(page.fault, page.failures, self.rules.attempts):
+                continue
+            follow = [(link.url, 0) for link in page.links if self.rules.follow_nofollow or not link.nofollow]
+            if page.location is not None and hops[url] < self.rules.max_redirects:
+                follow.append((page.location, hops[url] + 1))
+            for target, count in follow:
+                # Again when a shorter chain of redirects is found: more may be in reach from there.
+                if count < hops.get(target, self.rules.max_redirects + 1):
+                    hops[target] = count
+                    todo.append(target)
+        return must
+
+    def expected(self) -> set[str]:
+        """URLs that had to be asked for: all that the seeds lead to under the rules.
+
+        Redirects and their targets, 404s and pages that never work are among them; disallowed pages,
+        files, sitemaps and traps are not.
+        """
+        return set(self._expected)
+
+    def missed(self) -> set[str]:
+        """Expected URLs that were never asked for, or given up before they would have answered."""
+        return {url for url in self._expected if url not in self._answered and not self._excused(url)}
+
+    def _excused(self, url: str) -> bool:
+        page = self.world.page(url)
+        assert page is not None
+        hopeless = not answers_within(page.fault, page.failures, self.rules.attempts)
+        return hopeless and url in self._asked
+
+    # -- what was fetched
+
+    @cached_property
+    def _urls(self) -> list[str]:
+        """The canonical URL of each request, in order."""
+        return [_canonical(request.url) for request in self.requests]
+
+    @cached_property
+    def _asked(self) -> Counter[str]:
+        return Counter(self._urls)
+
+    @cached_property
+    def _answered(self) -> Counter[str]:
+        return Counter(url for url, r in zip(self._urls, self.requests, strict=True) if _is_success(r))
+
+    def fetched_twice(self) -> dict[str, int]:
+        """URLs answered in full (no 429, 5xx or cut connection) more than once, robots and sitemaps aside."""
+        twice = {url: count for url, count in self._answered.items() if count > 1}
+        return {
+            url: n
+            for url, n in twice.items()
+            if (page := self.world.page(url)) is None or page.kind not in _FREE
+        }
+
+    def forbidden(self) -> set[str]:
+        """URLs asked for though robots.txt disallows them, or though this world has no such page."""
+        return {
+            url for url in self._asked if (page := self.world.page(url)) is None or not self.may_fetch(page)
+        }
+
+    def tried_too_often(self) -> dict[str, int]:
+        """URLs asked for more often than ``rules.attempts``, robots and sitemaps aside."""
+        often = {url: count for url, count in self._asked.items() if count > self.rules.attempts}
+        return {
+            url: n
+            for url, n in often.items()
+            if (page := self.world.page(url)) is None or page.kind not in _FREE
+        }
+
+    def before_robots(self) -> set[str]:
+        """URLs asked for before their domain had answered a request for robots.txt."""
+        known: set[str] = set()
+        early: set[str] = set()
+        for url, request in sorted(zip(self._urls, self.requests, strict=True), key=_ended):
+            if url.endswith("/robots.txt"):
+                known.add(request.domain)
+            elif self.rules.obey_robots and request.domain not in known:
+                early.add(url)
+        return early
+
+    # -- when
+
+    @cached_property
+    def _by_domain(self) -> dict[str, list[Request]]:
+        grouped: dict[str, list[Request]] = defaultdict(list)
+        for request in self.requests:
+            grouped[request.domain].append(request)
+        return dict(grouped)
+
+    def max_concurrency(self, *, tolerance_ms: float = 0) -> dict[str, int]:
+        """Per domain, the greatest number of requests at once; overlaps up to *tolerance_ms* do not count."""
+        return {domain: _most_at_once(requests, tolerance_ms) for domain, requests in self._by_domain.items()}
+
+    def smallest_gap_ms(self) -> dict[str, float]:
+        """Per domain with two requests or more, the least time from end to next start; below 0: overlap."""
+        gaps = {}
+        for domain, requests in self._by_domain.items():
+            free_ms, smallest = requests[0].end_ms, float("inf")
+            for request in requests[1:]:
+                smallest = min(smallest, request.start_ms - free_ms)
+                free_ms = max(free_ms, request.end_ms)
+            if len(requests) > 1:
+                gaps[domain] = smallest
+        return gaps
+
+    def hurried(self, *, tolerance_ms: float = 5) -> dict[str, float]:
+        """Domains asked again sooner than the Retry-After of a 429 of theirs, with the ms that were left."""
+        hurried: dict[str, float] = {}
+        for domain, requests in self._by_domain.items():
+            number = number_of(domain)
+            if number is None or number >= self.world.spec.domains:
+                continue
+            wait_ms = self.world.site(number).spec.retry_after_s * 1000
+            for throttled, following in pairwise(requests):
+                left_ms = throttled.end_ms + wait_ms - following.start_ms
+                if throttled.status == 429 and left_ms > tolerance_ms:
+                    hurried[domain] = max(hurried.get(domain, 0.0), left_ms)
+        return hurried
+
+    # -- the verdict
+
+    def verdict(
+        self,
+        *,
+        min_gap_ms: float | Callable[[str], float] = 0,
+        max_at_once: int = 1,
+        tolerance_ms: float = 5,
+        complete: bool = True,
+        twice_allowed: int = 0,
+    ) -> Verdict:
+        """Hold the log against all rules.
+
+        *min_gap_ms* is a default that a domain's Crawl-delay may raise, or a function of the domain.
+        *tolerance_ms* is how far the server's clock of an answer's end may lag behind the client's.
+        *complete*: the crawl was to find everything. *twice_allowed*: how many URLs may have been fetched
+        again, after a crash that lost their answers.
+        """
+        problems = []
+        if complete:
+            problems += _problem("expected but not fetched", dict.fromkeys(self.missed(), ""))
+        if len(twice := self.fetched_twice()) > twice_allowed:
+            problems += _problem("fetched more than once", {url: f"{n} times" for url, n in twice.items()})
+        problems += _problem("forbidden or invented", dict.fromkeys(self.forbidden(), ""))
+        problems += _problem("asked for before robots.txt", dict.fromkeys(self.before_robots(), ""))
+        often = {url: f"{n} times" for url, n in self.tried_too_often().items()}
+        problems += _problem(f"tried more than {self.rules.attempts} times", often)
+
+        at_once = self.max_concurrency(tolerance_ms=tolerance_ms)
+        crowded = {domain: f"{n} at once" for domain, n in at_once.items() if n > max_at_once}
+        problems += _problem(f"domains with more than {max_at_once} at once", crowded)
+        rushed = {}
+        for domain, gap_ms in self.smallest_gap_ms().items():
+            required_ms = (
+                min_gap_ms(domain) if callable(min_gap_ms) else self.required_gap_ms(domain, min_gap_ms)
+            )
+            if required_ms > 0 and gap_ms < required_ms - tolerance_ms:
+                rushed[domain] = f"{gap_ms:.0f} ms instead of {required_ms:.0f}"
+        problems += _problem("domains asked again too soon", rushed)
+        hurried = {
+            domain: f"{ms:.0f} ms early" for domain, ms in self.hurried(tolerance_ms=tolerance_ms).items()
+        }
+        problems += _problem("domains whose Retry-After was ignored", hurried)
+
+        busiest = max(at_once.values(), default=0)
+        facts = (
+            f"{len(self.requests)} requests to {len(self._by_domain)} domains, {len(self._answered)} URLs "
+            f"answered, {len(self._expected)} expected; at most {busiest} at once in a domain"
+        )
+        return Verdict(problems, facts)
+
+
+def _problem(what: str, found: dict[str, str]) -> list[str]:
+    if not found:
+        return []
+    examples = [
+        f"{name} ({detail})" if detail else name for name, detail in sorted(found.items())[:_EXAMPLES]
+    ]
+    more = "" if len(found) <= _EXAMPLES else f" and {len(found) - _EXAMPLES} more"
+    return [f"{len(found)} {what}: {', '.join(examples)}{more}"]
+
+
+def _canonical(url: str) -> str:
+    try:
+        return canonicalise(url)
+    except BadUrl:
+        return url
+
+
+def _is_success(request: Request) -> bool:
+    return request.complete and 200 <= request.status < 500 and request.status != 429
+
+
+def _ended(pair: tuple[str, Request]) -> float:
+    # A page is judged by its start, robots.txt by its end: only then was it known.
+    url, request = pair
+    return request.end_ms if url.endswith("/robots.txt") else request.start_ms
+
+
+def _most_at_once(requests: list[Request], tolerance_ms: float) -> int:
+    edges: list[tuple[float, int]] = []
+    for request in requests:
+        edges.append((request.start_ms, 1))
+        # Of a short request only half is forgiven, or none of them would ever count.
+        lasted_ms = request.end_ms - request.start_ms
+        edges.append((request.end_ms - min(tolerance_ms, lasted_ms / 2), -1))
+    # At the same moment an end, -1, comes before a start.
+    edges.sort()
+    most = now = 0
+    for _, step in edges:
+        now += step
+        most = max(most, now)
+    return most

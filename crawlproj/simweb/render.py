@@ -1,0 +1,133 @@
+"""From a page's spec to the bytes of its body: real HTML, a pure function of world and page."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+from random import Random
+
+import brotli
+import zstandard
+
+from crawlproj.simweb.graph import World
+from crawlproj.simweb.page import Kind, PageSpec
+from crawlproj.simweb.words import sentence_bytes, sentences
+
+#: Attributes and schemes that a link extractor must leave alone.
+_NO_LINKS = '<a href="mailto:post@example.test">@</a> <a href="javascript:void(0)">+</a> <a name="top"></a>'
+_PARAGRAPH = 5
+_HUGE_STEP = 200
+
+
+def body(world: World, page: PageSpec) -> bytes:
+    """The body before any Content-Encoding; empty for a redirect."""
+    if page.kind is Kind.ROBOTS:
+        return world.robots_text(page.site).encode()
+    if page.kind is Kind.SITEMAP:
+        return _sitemap(page).encode()
+    if page.kind is Kind.FILE:
+        noise = Random(page.text_seed).getrandbits(8 * page.text_bytes).to_bytes(page.text_bytes, "big")
+        return b"%PDF-1.4\n%" + noise
+    if page.kind is Kind.REDIRECT:
+        return b""
+    return _encode(_html(page), page.charset)
+
+
+def compress(data: bytes, encoding: str) -> bytes:
+    if encoding == "gzip":
+        return gzip.compress(data, 1, mtime=0)
+    if encoding == "br":
+        compressed: bytes = brotli.compress(data, quality=1)
+        return compressed
+    if encoding == "zstd":
+        return zstandard.compress(data, 1)
+    return data
+
+
+def _encode(text: str, charset: str) -> bytes:
+    if charset == "utf-16":
+        return codecs.BOM_UTF16_LE + text.encode("utf-16-le")
+    return text.encode(charset, "xmlcharrefreplace")
+
+
+def _html(page: PageSpec) -> str:
+    # The draw for the text comes first and alone: a near duplicate repeats it.
+    random = Random(page.text_seed)
+    stock = sentences(page.language)
+    count = max(3, int(page.text_bytes / sentence_bytes(page.language)))
+    text = random.choices(stock, k=min(count, _HUGE_STEP))
+    if count > _HUGE_STEP:
+        text = (text * (count // _HUGE_STEP + 1))[:count]
+    title = text[0].strip(" .。")
+    if page.altered_seed is not None:
+        altered = Random(page.altered_seed)
+        for _ in range(1 + count // 20):
+            text[int(altered.random() * count)] = altered.choices(stock)[0]
+    anchors = _anchors(page, Random(page.text_seed ^ 1 if page.altered_seed is None else page.altered_seed))
+
+    head = [f'<!DOCTYPE html>\n<html lang="{page.language}"><head>\n']
+    if page.declared != "header":
+        head.append(f'<meta charset="{page.charset}">\n')
+    head.append(f'<title>{title}</title>\n<meta name="description" content="{text[1].strip()}">\n')
+    if page.base:
+        head.append(f'<base href="{page.base}">\n')
+    if page.canonical:
+        head.append(f'<link rel="canonical" href="{_escape(page.canonical)}">\n')
+    head.append(f"</head>\n<body>\n<nav>{' | '.join(anchors[:4])} {_NO_LINKS}</nav>\n<h1>{title}</h1>\n")
+
+    rest = anchors[4:]
+    paragraphs = [text[start : start + _PARAGRAPH] for start in range(0, count, _PARAGRAPH)]
+    per_paragraph = len(rest) // len(paragraphs)
+    for index, paragraph in enumerate(paragraphs):
+        head.append(f"<p>{''.join(paragraph)}")
+        if per_paragraph:
+            head.append(" ".join(rest[index * per_paragraph : (index + 1) * per_paragraph]))
+        head.append("</p>\n")
+    head.append("<ul>\n")
+    head.extend(f"<li>{anchor}</li>\n" for anchor in rest[per_paragraph * len(paragraphs) :])
+    head.append("</ul>\n<footer>simweb</footer>\n</body></html>\n")
+    return "".join(head)
+
+
+def _escape(url: str) -> str:
+    return url.replace("&", "&amp;")
+
+
+def _anchors(page: PageSpec, random: Random) -> list[str]:
+    here = page.base or page.url
+    origin_end = here.index("/", 7)
+    origin, path = here[:origin_end], here[origin_end:]
+    # All paths of numbered pages are one folder deep; a base is two.
+    folders = path.partition("?")[0].count("/") - 1
+    folder = here[: here.partition("?")[0].rindex("/") + 1]
+    stock = sentences(page.language)
+    forms = random.choices(range(8), k=len(page.links))
+    texts = random.choices(stock, k=len(page.links))
+    anchors = []
+    for (url, nofollow), form, text in zip(page.links, forms, texts, strict=True):
+        href = url
+        if page.absolute_links:
+            pass
+        elif form == 0:
+            href = url.removeprefix("http:")
+        elif form > 2 and url.startswith(origin + "/"):
+            href = url[origin_end:]
+            if form > 4:
+                inside = url.startswith(folder) and len(url) > len(folder)
+                href = url[len(folder) :] if inside else "../" * folders + href[1:]
+                href = href or "./"
+        if form in (2, 7):
+            href += "#part-2"
+        rel = ' rel="nofollow"' if nofollow else ""
+        anchors.append(f'<a href="{_escape(href)}"{rel}>{text[:24].rstrip()}</a>')
+    return anchors
+
+
+def _sitemap(page: PageSpec) -> str:
+    index = bool(page.links) and "/sitemap-" in page.links[0].url
+    outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
+    entries = "".join(f"<{inner}><loc>{_escape(link.url)}</loc></{inner}>\n" for link in page.links)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<{outer} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{entries}</{outer}>\n'
+    )

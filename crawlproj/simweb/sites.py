@@ -1,0 +1,187 @@
+"""Domains of a simulated web: their hosts, their size, their robots.txt. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from struct import Struct
+
+from crawlproj.simweb.faults import ALWAYS
+from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
+from crawlproj.simweb.words import LANGUAGES
+
+_PAIR = Struct("<QQ")
+_DRAWS = Struct("<QQQQ")
+#: The draw that belongs to a domain as a whole; no page has this number.
+_SITE = 2**63
+#: Bytes a.b.c of 127.a.b.c run from 1 to 254, so that no address is a network or a broadcast one.
+_RADIX = 254
+_NAME = re.compile(r"(?:(?:www|blog)\.)?d(\d{5,6})\.test")
+#: How many times larger than the mean a domain may be.
+_LARGEST = 8.0
+
+
+class Robots(StrEnum):
+    ALLOW = "allow"
+    MISSING = "404"
+    BROKEN = "503"
+    DISALLOW = "disallow"
+    AGENTS = "agents"  # groups per user agent
+    CLOSED = "closed"  # Disallow: /
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One domain of the world."""
+
+    number: int
+    domain: str  # as crawlproj.model.urls.domain_of names it
+    hosts: tuple[str, ...]
+    spec: WorldSpec  # with this domain's overrides
+    pages: int
+    language: str
+    robots: Robots
+    robots_failures: int
+    crawl_delay_s: float | None
+    sitemap: bool
+    trap: bool
+    kinds: tuple[float, ...]  # upper ends of PAGE_SHARES, in order
+
+    @property
+    def closed(self) -> bool:
+        """Whether a polite crawler may never fetch a page here."""
+        return self.robots is Robots.CLOSED or (
+            self.robots is Robots.BROKEN and self.robots_failures == ALWAYS
+        )
+
+    @property
+    def hides(self) -> bool:
+        """Whether some, not all, of its paths are disallowed to somebody."""
+        return self.robots in (Robots.DISALLOW, Robots.AGENTS)
+
+    def base_url(self, host: str) -> str:
+        return f"http://{host}:{self.spec.port}" if self.spec.port not in (0, 80) else f"http://{host}"
+
+
+class Dice:
+    """Random numbers that depend on the world's seed and on two numbers, nothing else."""
+
+    def __init__(self, seed: int) -> None:
+        self._key = str(seed).encode()[:64]
+
+    def draws(self, first: int, second: int) -> tuple[int, int, int, int]:
+        """Four independent 64-bit numbers."""
+        digest = blake2b(_PAIR.pack(first, second), digest_size=32, key=self._key).digest()
+        a, b, c, d = _DRAWS.unpack(digest)
+        return a, b, c, d
+
+
+def unit(draw: int) -> float:
+    """A 64-bit draw as a number in [0, 1)."""
+    # The shift keeps the largest draws from rounding up to 1.
+    return (draw >> 11) * 2.0**-53
+
+
+def part(draw: int, index: int) -> float:
+    """One of four numbers in [0, 1) hidden in one draw, good to a part in 65,536."""
+    return ((draw >> (16 * index)) & 0xFFFF) / 65_536
+
+
+def address_of(number: int) -> str:
+    """The loopback address of domain *number*; never 127.0.0.1."""
+    rest, last = divmod(number, _RADIX)
+    first, middle = divmod(rest, _RADIX)
+    return f"127.{first}.{middle + 1}.{last + 1}"
+
+
+def name_of(number: int) -> str:
+    return f"d{number:05}.test"
+
+
+def number_of(host: str) -> int | None:
+    """The domain number that *host* (an address, a name, or a subdomain) stands for in any world."""
+    if host.startswith("127."):
+        numbers = host.split(".")
+        if len(numbers) != 4 or not all(part.isascii() and part.isdigit() for part in numbers):
+            return None
+        _, first, middle, last = map(int, numbers)
+        number = (first * _RADIX + middle - 1) * _RADIX + last - 1
+        return number if number >= 0 and address_of(number) == host else None
+    match = _NAME.fullmatch(host)
+    if match is None:
+        return None
+    number = int(match[1])
+    return number if host.endswith(name_of(number)) else None
+
+
+def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
+    spec = world.for_domain(number)
+    a, b, c, d = dice.draws(number, _SITE)
+    size = min(_LARGEST, -math.log(1.0 - unit(a)))
+    domain = address_of(number) if spec.naming == "ip" else name_of(number)
+    subdomains = ("www.", "blog.") if spec.naming == "name" and part(b, 0) < 0.4 else ()
+    robots, failures = _robots(spec, number, c)
+    delay_s = None
+    if part(b, 1) < spec.crawl_delay_share:
+        delay_s = round(
+            spec.crawl_delay_min_s + part(b, 2) * (spec.crawl_delay_max_s - spec.crawl_delay_min_s), 2
+        )
+        robots = Robots.ALLOW if robots is Robots.MISSING else robots  # the delay has to be said somewhere
+    edges, edge = [], 0.0
+    for name in PAGE_SHARES:
+        edge += getattr(spec, name)
+        edges.append(edge)
+    return Site(
+        number=number,
+        domain=domain,
+        hosts=(domain, *(prefix + domain for prefix in subdomains)),
+        spec=spec,
+        pages=max(1, round(spec.pages_per_domain * size)),
+        language=LANGUAGES[int(part(d, 0) * len(LANGUAGES))],
+        robots=robots,
+        robots_failures=failures,
+        crawl_delay_s=delay_s,
+        sitemap=part(d, 1) < spec.sitemap_share,
+        trap=part(d, 2) < spec.trap_share,
+        kinds=tuple(edges),
+    )
+
+
+def _robots(spec: WorldSpec, number: int, draw: int) -> tuple[Robots, int]:
+    # Domain 0 stays open unless it is overridden, so that one seed is enough to reach every other domain.
+    may_close = number > 0 or 0 in spec.overrides
+    where = part(draw, 0)
+    permanent = part(draw, 1) < spec.permanent_share
+    if where < spec.robots_5xx_share and (may_close or not permanent):
+        return Robots.BROKEN, ALWAYS if permanent else spec.transient_failures
+    where -= spec.robots_5xx_share
+    if 0 <= where < spec.closed_share and may_close:
+        return Robots.CLOSED, 0
+    if part(draw, 2) < spec.disallow_share:
+        return (Robots.AGENTS if part(draw, 3) < 0.3 else Robots.DISALLOW), 0
+    if part(draw, 3) < spec.no_robots_share:
+        return Robots.MISSING, 0
+    return Robots.ALLOW, 0
+
+
+def robots_text(site: Site) -> str:
+    """The robots.txt that is served once it is served at all; empty where there is none."""
+    if site.robots is Robots.MISSING:
+        return ""
+    delay = "" if site.crawl_delay_s is None else f"Crawl-delay: {site.crawl_delay_s}\n"
+    if site.robots is Robots.CLOSED:
+        rules = f"User-agent: *\nDisallow: /\n{delay}"
+    elif site.robots is Robots.DISALLOW:
+        rules = f"User-agent: *\nDisallow: /private/\nDisallow: /staff/\n{delay}"
+    elif site.robots is Robots.AGENTS:
+        rules = (
+            f"User-agent: greedybot\nDisallow: /\n\nUser-agent: crawlproj\nDisallow: /private/\n{delay}\n"
+            f"User-agent: *\nDisallow: /staff/\nDisallow: /private/\n{delay}"
+        )
+    else:
+        rules = f"User-agent: *\nDisallow:\n{delay}"
+    sitemap = f"\nSitemap: {site.base_url(site.domain)}/sitemap.xml\n" if site.sitemap else ""
+    return f"# {site.domain}\n{rules}{sitemap}"
