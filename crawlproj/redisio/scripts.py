@@ -1,0 +1,76 @@
+"""Loads the Lua steps by name and checks that each says in its header which keys it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from crawlproj.errors import CrawlError
+
+_TITLE = re.compile(r"-- (\w+): \S")
+_KEY = re.compile(r"-- KEYS\[(\d+)\]\s+(\w+)")
+
+
+class BadScript(CrawlError):
+    """A Lua file that is missing, has a wrong header, or was called with a wrong number of keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    name: str
+    text: str
+    sha: str
+    #: What KEYS[1], KEYS[2], ... are, as the header names them.
+    keys: tuple[str, ...]
+
+
+class Scripts:
+    """The Lua files of one folder; each is read and checked when it is first asked for, then kept."""
+
+    def __init__(self, folder: Traversable | None = None) -> None:
+        self._folder = files("crawlproj.redisio") / "lua" if folder is None else folder
+        self._loaded: dict[str, Script] = {}
+
+    def __getitem__(self, name: str) -> Script:
+        script = self._loaded.get(name)
+        if script is None:
+            script = self._loaded[name] = self._load(name)
+        return script
+
+    def names(self) -> list[str]:
+        return sorted(
+            entry.name.removesuffix(".lua") for entry in self._folder.iterdir() if entry.name.endswith(".lua")
+        )
+
+    def _load(self, name: str) -> Script:
+        try:
+            text = (self._folder / f"{name}.lua").read_text("utf-8")
+        except FileNotFoundError as exc:
+            known = ", ".join(self.names()) or "none"
+            raise BadScript(f"There is no Lua script {name!r}. There are: {known}.") from exc
+        # Only names the script in Redis; SHA-1 is what EVALSHA takes.
+        sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        return Script(name, text, sha, _declared_keys(name, text))
+
+
+def _declared_keys(name: str, text: str) -> tuple[str, ...]:
+    lines = text.splitlines()
+    title = _TITLE.match(lines[0]) if lines else None
+    if title is None or title[1] != name:
+        raise BadScript(f"{name}.lua must open with '-- {name}: what it does', not {lines[:1]}.")
+    keys: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("--"):
+            break
+        if not line.startswith("-- KEYS["):
+            continue
+        declared = _KEY.match(line)
+        if declared is None or int(declared[1]) != len(keys) + 1:
+            raise BadScript(
+                f"{name}.lua line {number} must declare '-- KEYS[{len(keys) + 1}] name', not {line!r}."
+            )
+        keys.append(declared[2])
+    return tuple(keys)
