@@ -43,9 +43,12 @@ check: $(DEV_READY)
 bench: $(DEV_READY)
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
+# Layout, and the pages that are printed from the code.
 fmt: $(DEV_READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m crawlproj.config > docs/settings.md
+	$(BIN)/python -m crawlproj.redisio.keys > docs/keyspace.md
 
 # One lock for every Python from 3.11 on. Index addresses stay out of it: they belong to the machine.
 # Pins that still fit are kept; `make lock ARGS=--upgrade` takes the newest.

@@ -1,0 +1,39 @@
+"""The settings as shipped are the documented defaults, and are wired to code that exists."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+from scrapy.settings import Settings
+
+import crawlproj.settings
+from crawlproj.config import Config, load_config
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Scrapy's settings for this project, whatever the environment says."""
+    for name in ("REDIS_URL", "CRAWL_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    settings = Settings()
+    settings.setmodule(importlib.reload(crawlproj.settings), priority="project")
+    return settings
+
+
+def test_the_shipped_settings_are_the_documented_defaults(shipped: Settings) -> None:
+    assert load_config(dict(shipped)) == Config()
+
+
+def test_redis_url_and_the_data_directory_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://elsewhere:6379/1")
+    monkeypatch.setenv("CRAWL_DATA", "elsewhere")
+
+    module = importlib.reload(crawlproj.settings)
+
+    assert (module.REDIS_URL, module.CRAWL_DATA) == ("redis://elsewhere:6379/1", "elsewhere")
+
+
+def test_what_runs_python_for_strangers_is_off(shipped: Settings) -> None:
+    assert not shipped.getbool("TELNETCONSOLE_ENABLED")
+    assert not shipped.getbool("REMOTE_CONTROL_ENABLED")
