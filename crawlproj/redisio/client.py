@@ -485,7 +485,9 @@ def _connection_options(
         raise BadSetting(
             f"REDIS_URL={redact(url)!r} is not valid. Write redis://HOST:PORT/DB, rediss:// or unix:///PATH."
         ) from exc
-    address = {name: from_url.pop(name) for name in ("host", "port", "path") if name in from_url}
+    address: dict[str, Any] = {
+        name: from_url.pop(name) for name in ("host", "port", "path") if name in from_url
+    }
     connection_class: type[AbstractConnection] = from_url.pop("connection_class", Connection)
     wanted: dict[str, object] = {**params, **from_url}
     options: dict[str, Any] = {

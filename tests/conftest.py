@@ -1,0 +1,107 @@
+"""A real Redis, private to the session (to the worker, under xdist), and others to be killed at will."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crawlproj.redisio import embedded
+from crawlproj.redisio.client import Door
+
+READY_S = 20.0
+
+
+class RedisServer:
+    """A redis-server on a unix socket, which can be killed and started again with its data."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.socket = folder / "redis.sock"
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    def start(self, *more_options: str) -> RedisServer:
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    embedded.find_server().path,
+                    *("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)),
+                    *("--save", "", "--appendonly", "no", *self.options, *more_options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + READY_S
+        while not self._listens():
+            assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+            assert time.monotonic() < deadline, "redis-server did not start"
+            time.sleep(0.005)
+        return self
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    # Not pytest's own folder: its names are too long for a socket.
+    with tempfile.TemporaryDirectory(prefix="crawl-") as folder:
+        server = RedisServer(Path(folder)).start()
+        yield server.url
+        server.kill()
+
+
+@pytest.fixture
+async def door(redis_url: str, tmp_path: Path) -> AsyncIterator[Door]:
+    """A door to the session's Redis, which is empty when the test starts."""
+    opened = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+    await opened.command("FLUSHDB")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def redis_server_factory() -> Iterator[Callable[..., RedisServer]]:
+    """Makes running servers of the test's own: ``factory("--requirepass", "x")``."""
+    servers: list[RedisServer] = []
+
+    def make(*options: str) -> RedisServer:
+        servers.append(RedisServer(Path(tempfile.mkdtemp(prefix="crawl-")), *options))
+        return servers[-1].start()
+
+    yield make
+    for server in servers:
+        server.kill()
+        shutil.rmtree(server.folder)
