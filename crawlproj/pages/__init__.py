@@ -1,0 +1,1 @@
+"""Pages on their way from the shards to the parsers."""

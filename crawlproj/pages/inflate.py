@@ -1,0 +1,123 @@
+"""Bodies as servers compress them, made plain: never past a limit, and never failing."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import brotli
+import zstandard
+
+#: More layers than this are nobody's honest answer.
+_MOST_LAYERS = 4
+_CHUNK_BYTES = 65_536
+_PIECE_BYTES = 1024
+#: RFC 9659 allows no larger window for Content-Encoding: zstd.
+_ZSTD_WINDOW_BYTES = 8 << 20
+#: A block takes 4 bytes at least and gives 128 KiB at most: 4 MiB from one piece.
+_ZSTD_PIECE_BYTES = 128
+
+
+def inflate(body: bytes, content_encoding: str, max_bytes: int) -> tuple[bytes, bool]:
+    """Return *body* without its encodings, and whether some of it is missing.
+
+    At most *max_bytes* come back, and no layer is inflated further. Of a damaged stream comes what could
+    be read. An encoding we do not know ends it: the body comes back as it is at that layer.
+    """
+    layers = [name for part in content_encoding.lower().split(",") if (name := part.strip())]
+    truncated = False
+    for name in reversed(layers[-_MOST_LAYERS:]):
+        if not body:
+            break
+        if name == "identity":
+            continue
+        decode = _DECODERS.get(name)
+        if decode is None:
+            break
+        body, damaged = decode(body, max_bytes)
+        truncated = truncated or damaged
+    if len(body) > max_bytes:
+        return body[:max_bytes], True
+    return body, truncated
+
+
+def _gzip(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    if not body.startswith(b"\x1f\x8b"):
+        # Servers label plain bodies as gzip; what is plain already is as good as inflated.
+        return body, False
+    out, missing, rest = _zlib(body, max_bytes, 16 + zlib.MAX_WBITS)
+    # A gzip stream may have several members; anything else behind the first is padding.
+    while not missing and rest.startswith(b"\x1f\x8b"):
+        more, missing, rest = _zlib(rest, max_bytes - len(out), 16 + zlib.MAX_WBITS)
+        out += more
+    return out, missing
+
+
+def _deflate(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    # The standard says zlib; some servers send the bare stream.
+    out, missing, _ = _zlib(body, max_bytes, zlib.MAX_WBITS)
+    if missing and not out:
+        out, missing, _ = _zlib(body, max_bytes, -zlib.MAX_WBITS)
+    return out, missing
+
+
+def _zlib(body: bytes, max_bytes: int, window: int) -> tuple[bytes, bool, bytes]:
+    """Return what was inflated, whether some is missing, and what follows the stream."""
+    stream = zlib.decompressobj(window)
+    out = bytearray()
+    position = 0
+    try:
+        while position < len(body) and not stream.eof and len(out) <= max_bytes:
+            # In small pieces: of a piece that fails zlib gives nothing, but the ones before are ours.
+            piece = body[position : position + _PIECE_BYTES]
+            position += len(piece)
+            while piece and len(out) <= max_bytes:
+                out += stream.decompress(piece, max_bytes + 1 - len(out))
+                piece = stream.unconsumed_tail
+    except zlib.error:
+        return bytes(out[:max_bytes]), True, b""
+    missing = not stream.eof or len(out) > max_bytes
+    return bytes(out[:max_bytes]), missing, stream.unused_data + body[position:]
+
+
+def _brotli(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    stream = brotli.Decompressor()
+    out = bytearray()
+    piece = body
+    try:
+        while not stream.is_finished() and len(out) <= max_bytes:
+            got = stream.process(piece, output_buffer_limit=_CHUNK_BYTES)
+            if not got and stream.can_accept_more_data():
+                break
+            out += got
+            piece = b""
+    except brotli.error:
+        return bytes(out[:max_bytes]), True
+    return bytes(out[:max_bytes]), not stream.is_finished() or len(out) > max_bytes
+
+
+def _zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    stream = decompressor.decompressobj()
+    out = bytearray()
+    position = 0
+    try:
+        while position < len(body) and len(out) <= max_bytes:
+            if stream.eof:
+                stream = decompressor.decompressobj()
+            # This library has no limit for what comes out, only for what goes in.
+            piece = body[position : position + _ZSTD_PIECE_BYTES]
+            out += stream.decompress(piece)
+            position += len(piece) - len(stream.unused_data)
+    except zstandard.ZstdError:
+        return bytes(out[:max_bytes]), True
+    return bytes(out[:max_bytes]), not stream.eof or len(out) > max_bytes
+
+
+_DECODERS: dict[str, Callable[[bytes, int], tuple[bytes, bool]]] = {
+    "gzip": _gzip,
+    "x-gzip": _gzip,
+    "deflate": _deflate,
+    "br": _brotli,
+    "zstd": _zstd,
+}

@@ -1,0 +1,14 @@
+-- commit_segment: acknowledge a parser's oldest pages and record the segment they are in.
+-- KEYS[1] taken     list  of the parser's page envelopes
+-- KEYS[2] segments  hash  segment -> pages in it
+-- KEYS[3] counters  hash  counter -> number
+-- ARGV[1] segment  ARGV[2] pages in it  ARGV[3..] counter, amount
+-- returns 1, or 0 when it was committed before; refuses when the list was taken back
+if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return 0 end
+if redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2]) then
+  return redis.error_reply('FENCED the pages of segment ' .. ARGV[1] .. ' were taken back before it was committed')
+end
+redis.call('LTRIM', KEYS[1], ARGV[2], -1)
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+for i = 3, #ARGV, 2 do redis.call('HINCRBY', KEYS[3], ARGV[i], ARGV[i + 1]) end
+return 1

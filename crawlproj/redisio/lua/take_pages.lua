@@ -1,0 +1,20 @@
+-- take_pages: move pages from the head of the queue onto a parser's own list.
+-- KEYS[1] pages    list  of page envelopes
+-- KEYS[2] taken    list  of the parser's page envelopes
+-- KEYS[3] parsers  hash  parser -> heartbeat
+-- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
+-- returns the page envelopes behind those it holds; refuses when the list was taken back
+local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+local length = redis.call('LLEN', KEYS[2])
+if length < held then
+  return redis.error_reply('FENCED the pages of parser ' .. ARGV[1] .. ' were taken back while it was silent')
+end
+-- A list must never be without a parser that can be found dead, or its pages would be lost.
+redis.call('HSETNX', KEYS[3], ARGV[1], ARGV[2])
+-- More than it holds: an earlier answer was lost on its way; it comes again.
+if length == held then
+  for _ = 1, most do
+    if not redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT') then break end
+  end
+end
+return redis.call('LRANGE', KEYS[2], held, held + most - 1)
