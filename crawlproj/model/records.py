@@ -41,7 +41,10 @@ class Candidate:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A URL lent to a shard. ``token`` is what the partition knows it by."""
+    """A URL lent to a shard. ``token`` is what the partition knows it by.
+
+    ``fails`` and ``delay_ms`` are those of its domain when it was lent.
+    """
 
     token: bytes
     partition: int
@@ -52,13 +55,17 @@ class Lease:
     depth: int
     attempt: int
     url: str
-    extra: str = ""
+    extra: str
+    fails: int
+    delay_ms: int
 
     @classmethod
-    def from_token(cls, token: bytes, partition: int, epoch: int) -> Lease:
+    def from_token(cls, token: bytes, partition: int, epoch: int, fails: int = 0, delay_ms: int = 0) -> Lease:
         number, lane, domain, entry = token.decode().split(" ", 3)
         depth, attempt, url, extra = decode_entry(entry, domain)
-        return cls(token, partition, epoch, int(number), int(lane), domain, depth, attempt, url, extra)
+        return cls(
+            token, partition, epoch, int(number), int(lane), domain, depth, attempt, url, extra, fails, delay_ms
+        )
 
 
 def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: str = "") -> str:
@@ -78,9 +85,14 @@ class Outcome(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
+    #: Waits again, behind the others of its lane, with one attempt more.
     RETRY = "retry"
+    #: Not fetched and not to be: robots.txt says no.
+    SKIPPED = "skipped"
     #: Given back unused; it is the next of its lane again.
     RETURNED = "returned"
+    #: Not ended: only tells the delay of its domain, for whoever may have to take over.
+    PACED = "paced"
 
 
 @dataclass(slots=True)
@@ -120,3 +132,11 @@ class Page:
     redirected_from: str = ""
     error: str = ""
 
+
+
+@dataclass(slots=True)
+class FetchedPage:
+    """The item of the spider `web`: a page, and the lease that is settled with it."""
+
+    page: Page
+    lease: Lease

@@ -63,13 +63,14 @@ class _Known:
 class RobotsCache:
     """The rules of the origins used last.
 
-    Rules hold for *ttl_s*. An origin that could not tell is asked again after a minute, then after twice as
+    Rules hold for *ttl_s*. An origin that could not tell is asked again after *retry_s*, then after twice as
     long each time, up to an hour.
     """
 
-    def __init__(self, size: int, ttl_s: float) -> None:
+    def __init__(self, size: int, ttl_s: float, retry_s: float = _FIRST_RETRY_S) -> None:
         self._size = size
         self._ttl_s = ttl_s
+        self._retry_s = retry_s
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def get(self, origin: str, now_s: float) -> RobotRules | None:
@@ -80,13 +81,18 @@ class RobotsCache:
         self._known.move_to_end(origin)
         return known.rules if now_s < known.expires_at_s else None
 
+    def trouble(self, origin: str) -> tuple[int, float]:
+        """Return how often in a row *origin* could not tell, and when it is asked again."""
+        known = self._known[origin]
+        return known.failures, known.expires_at_s
+
     def put(self, origin: str, rules: RobotRules, now_s: float) -> float:
         """Keep *rules* and return when they must be fetched again."""
         before = self._known.pop(origin, None)
         failures, ttl_s = 0, self._ttl_s
         if rules.retry:
             failures = before.failures + 1 if before else 1
-            ttl_s = min(_FIRST_RETRY_S * 2.0 ** min(failures - 1, 16), _LAST_RETRY_S)
+            ttl_s = min(self._retry_s * 2.0 ** min(failures - 1, 16), _LAST_RETRY_S)
         self._known[origin] = _Known(rules, now_s + ttl_s, failures)
         if len(self._known) > self._size:
             self._known.popitem(last=False)

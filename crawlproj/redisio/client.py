@@ -310,7 +310,7 @@ class Door:
         attempt: Callable[[float], Awaitable[T]],
         *,
         wait_s: float | None = None,
-        answer_s: float = ANSWER_S,
+        answer_s: float | None = None,
     ) -> T:
         """Repeat *attempt* until Redis answers; say once that it is away, and once that it is back.
 
@@ -318,6 +318,7 @@ class Door:
         """
         clock = asyncio.get_running_loop().time
         started = clock()
+        answer_s = answer_s or ANSWER_S
         pause_s = 0.0
         me = object()
         try:

@@ -1,0 +1,540 @@
+"""The frontier as one shard sees it: leases in memory, settlements on their way, one task that talks to Redis.
+
+Everything the scheduler calls is synchronous and touches memory only. The pump writes before it reads:
+new candidates first, then settlements, so that a URL is never settled before its links are safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from crawlproj.errors import CrawlError, Fenced
+from crawlproj.frontier.frontier import Frontier, Hold
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.model.partition import partitions_of
+from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
+from crawlproj.model.urls import origin_of
+from crawlproj.politeness.pacing import Ended, Pacer
+from crawlproj.politeness.robots import RobotRules, RobotsCache
+from crawlproj.redisio import keys
+
+logger = logging.getLogger(__name__)
+
+#: Collect settlements and candidates for this long before a turn, so that one round trip serves many.
+_LINGER_S = 0.01
+#: How often a turn is taken when nothing calls for one.
+_MAX_REST_S = 5.0
+#: How often the length of the page queue is looked at.
+_QUEUE_LOOK_S = 0.2
+
+
+def boot_clock() -> float:
+    """Return seconds of a clock that goes on while the process, or the machine, is asleep."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ShardMap(Protocol):
+    """What the run says about its shards; `runs.RunMap` is one."""
+
+    shards: int
+    state: str
+
+    @property
+    def alive(self) -> Collection[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """``batch`` leases in memory at most; ``chain`` of one domain, none longer than ``chain_s`` to fetch."""
+
+    batch: int
+    chain: int
+    chain_s: float
+    lease_s: float
+    shard_lease_s: float
+    max_attempts: int
+    queue_soft: int
+    queue_hard: int
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetch:
+    """The robots.txt to fetch before anything else of that origin, as its domain's one request."""
+
+    origin: str
+    domain: str
+    url: str
+    redirects: int = 0
+
+
+@dataclass(slots=True)
+class _Held:
+    """A lease between its coming and its settlement."""
+
+    lease: Lease
+    handed_out_s: float = math.inf
+    next_at_s: float = 0.0
+    has_ended: bool = False
+    page: bytes = b""
+    outcome: Outcome = Outcome.DONE
+    reason: str = ""
+
+
+class Feed:
+    """Leases in, settlements out, for the partitions this shard owns.
+
+    ``on_work`` is called when `take` may have something; ``on_end`` once, when the run is over, this
+    shard is retired, or (with the error) when it must stop. Open before use, close after.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        number: ShardNumber,
+        read_map: Callable[[], Awaitable[ShardMap]],
+        pacer: Pacer,
+        limits: FeedLimits,
+        *,
+        robots: RobotsCache | None,
+        on_work: Callable[[], None],
+        on_end: Callable[[str, CrawlError | None], None],
+        clock: Callable[[], float] = boot_clock,
+    ) -> None:
+        self.frontier = frontier
+        self.number = number
+        self.pacer = pacer
+        self.starting = True
+        self.back_pressure_events = 0
+        self._read_map = read_map
+        self._limits = limits
+        self._robots = robots
+        self._on_work = on_work
+        self._on_end = on_end
+        self._clock = clock
+        self._holds: dict[int, Hold] = {}
+        self._leaving: set[int] = set()
+        self._wanted: set[int] = set()
+        self._try_at_s: dict[int, float] = {}
+        self._due_at_s: dict[int, float] = {}
+        self._held: dict[bytes, _Held] = {}
+        self._robots_moved: dict[str, RobotsFetch] = {}
+        self._by_partition: dict[int, int] = {}
+        self._candidates: list[Candidate] = []
+        self._settlements: list[tuple[Settlement, float]] = []
+        self._owned_until_s = -math.inf
+        self._keep_at_s = 0.0
+        self._queue_checked_s = -math.inf
+        self._queue_full = False
+        self._share = 1.0
+        self._opened_s = 0.0
+        self._closing = False
+        self._ended = False
+        self._error: CrawlError | None = None
+        self._stir = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- what the scheduler calls: memory only --
+
+    def take(self) -> Lease | RobotsFetch | None:
+        """Return what may be fetched now. Its end must be told by `ended` or `robots_ended`, then `settle`."""
+        now_s = self._clock()
+        # A shard that could not renew its hold in time may have been replaced: it must not fetch.
+        if self._closing or now_s >= self._owned_until_s:
+            return None
+        while (lease := self.pacer.take(now_s)) is not None:
+            held = self._held[lease.token]
+            if self._robots is not None:
+                origin = origin_of(lease.url)
+                rules = self._robots.get(origin, now_s)
+                if rules is None:
+                    self.pacer.ask_first(lease)
+                    return self._robots_moved.pop(origin, None) or RobotsFetch(
+                        origin, lease.domain, f"{origin}/robots.txt"
+                    )
+                if not rules.may_fetch(lease.url):
+                    held.next_at_s = self.pacer.skip(lease)
+                    held.has_ended = True
+                    self._refuse(lease, rules, self._robots)
+                    continue
+            held.handed_out_s = now_s
+            if self.pacer.buffered < self._limits.batch // 2:
+                self._stir.set()
+            return lease
+        self._arm_timer(now_s)
+        return None
+
+    def ended(self, lease: Lease, ended: Ended) -> bool:
+        """Tell that the request of *lease* ended. Returns whether it should be tried again later."""
+        held = self._held.get(lease.token)
+        if held is None or held.has_ended:
+            return False
+        now_s = self._clock()
+        held.has_ended = True
+        held.next_at_s = self.pacer.ended(lease.domain, ended, now_s)
+        if held.next_at_s - now_s > self._limits.chain_s:
+            self._return_leases(self.pacer.withdraw(lambda other: other.domain == lease.domain), held.next_at_s)
+        self._arm_timer(now_s)
+        return ended.retryable and lease.attempt + 1 < self._limits.max_attempts
+
+    def robots_ended(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
+        """Tell what the robots.txt of an origin says, or that it could not be had."""
+        assert self._robots is not None
+        now_s = self._clock()
+        self._robots.put(fetch.origin, rules, now_s)
+        if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
+            waiting = next(h for h in self._held.values() if h.lease.domain == fetch.domain and not h.has_ended)
+            self._settle_later(Settlement(waiting.lease, Outcome.PACED), 0.0)
+        self.pacer.ended(fetch.domain, ended, now_s)
+        self._arm_timer(now_s)
+
+    def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended) -> None:
+        """Tell that a robots.txt redirects within its domain; it is asked for there, as the next request."""
+        now_s = self._clock()
+        self._robots_moved[fetch.origin] = RobotsFetch(fetch.origin, fetch.domain, url, fetch.redirects + 1)
+        self.pacer.ended(fetch.domain, ended, now_s)
+        self._arm_timer(now_s)
+
+    def hold_page(self, lease: Lease, page: bytes) -> None:
+        """Keep *page* to be handed on in the step that settles its lease."""
+        held = self._held.get(lease.token)
+        if held is not None:
+            held.page = page
+
+    def judge(self, lease: Lease, outcome: Outcome, reason: str) -> None:
+        """Say how *lease* will have ended when it is finished; DONE unless told otherwise."""
+        held = self._held.get(lease.token)
+        if held is not None:
+            held.outcome, held.reason = outcome, reason
+
+    def finish(self, lease: Lease) -> None:
+        """Settle *lease*: nothing more will come of it."""
+        held = self._held.get(lease.token)
+        if held is None:
+            return
+        if not held.has_ended:
+            # No download told its end: it never reached one. The domain rests all the same.
+            self.ended(lease, Ended())
+        page = held.page if held.outcome in (Outcome.DONE, Outcome.FAILED) else b""
+        self._settle_later(Settlement(lease, held.outcome, held.reason, page=page), held.next_at_s)
+
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Admit *candidates* with the next turn."""
+        self._candidates += candidates
+        self._stir.set()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._held or self._candidates or self._settlements)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether candidates wait for the next turn."""
+        return bool(self._candidates)
+
+    @property
+    def partitions(self) -> set[int]:
+        return set(self._holds)
+
+    # -- what the process calls --
+
+    async def open(self) -> None:
+        """Claim the shard number and start. Raises ShardTaken, Fenced or what Redis has to say."""
+        await self.number.claim()
+        self._opened_s = self._clock()
+        await self._keep()
+        self._tasks = [
+            asyncio.create_task(self._pump(), name="feed pump"),
+            asyncio.create_task(self._listen(), name="feed listener"),
+        ]
+
+    async def close(self) -> None:
+        """Settle what ended, give back what did not, and leave. Everything lent is returned."""
+        self._closing = True
+        if self._timer:
+            self._timer.cancel()
+        await self._stop_tasks()
+        if self._ended_by_fence:
+            return
+        for token in sorted(self._held, key=lambda token: -self._held[token].lease.number):
+            held = self._held[token]
+            if held.handed_out_s < math.inf and not held.has_ended:
+                # Still on its way when we leave: it ends with us.
+                held.next_at_s = self._clock() + self.pacer.delay_s(held.lease.domain)
+            else:
+                held.next_at_s = max(held.next_at_s, self.pacer.next_at_s(held.lease.domain))
+            self._settle_later(Settlement(held.lease, Outcome.RETURNED), held.next_at_s)
+        try:
+            await self._flush()
+            await self.frontier.release(list(self._holds.values()))
+            await self.number.drop()
+        except Fenced as exc:
+            logger.warning("left without giving back: %s", exc)
+
+    async def admit_now(self, candidates: Iterable[Candidate]) -> int:
+        """Admit *candidates* before going on; returns how many were new."""
+        return (await self.frontier.admit(candidates)).new
+
+    def stop_starting(self) -> None:
+        """Tell the others that this shard's seeds are admitted."""
+        self.starting = False
+        self._keep_at_s = 0.0
+        self._stir.set()
+
+    # -- the pump --
+
+    async def _pump(self) -> None:
+        try:
+            while True:
+                await self._turn()
+                await self._rest()
+        except CrawlError as exc:
+            self._end(type(exc).__name__, exc)
+        except Exception as exc:
+            logger.exception("the feed of shard %d broke", self.number.number)
+            self._end("broken", CrawlError(f"the feed of shard {self.number.number} broke: {exc!r}"))
+
+    async def _turn(self) -> None:
+        await self._flush()
+        if self._clock() >= self._keep_at_s:
+            await self._keep()
+        await self._change_ownership()
+        if await self._lease():
+            self._on_work()
+
+    async def _rest(self) -> None:
+        now_s = self._clock()
+        wake_s = min(
+            [
+                self._keep_at_s,
+                now_s + _MAX_REST_S,
+                *self._try_at_s.values(),
+                *(due_s for p, due_s in self._due_at_s.items() if self._may_lease(p)),
+            ]
+        )
+        if not self._stir.is_set():
+            try:
+                async with asyncio.timeout(max(wake_s - now_s, _LINGER_S)):
+                    await self._stir.wait()
+            except TimeoutError:
+                return
+        self._stir.clear()
+        await asyncio.sleep(_LINGER_S)
+
+    async def _flush(self) -> None:
+        while self._candidates:
+            candidates, self._candidates = self._candidates, []
+            await self.frontier.admit(candidates)
+        if self._settlements:
+            settlements, self._settlements = self._settlements, []
+            now_s = self._clock()
+            for settlement, next_at_s in settlements:
+                settlement.wait_ms = max(0, math.ceil((next_at_s - now_s) * 1000))
+            due_in_ms = await self.frontier.settle(settlement for settlement, _ in settlements)
+            for settlement, _ in settlements:
+                self._forget(settlement)
+            self._note_due(due_in_ms)
+
+    async def _keep(self) -> None:
+        """Renew all holds; look at the map."""
+        before_s = self._clock()
+        ttl_ms = int(self._limits.shard_lease_s * 1000)
+        due_in_ms = await self.frontier.renew(list(self._holds.values()), ttl_ms)
+        await self.number.keep(starting=self.starting)
+        self._owned_until_s = before_s + self._limits.shard_lease_s * 0.75
+        self._keep_at_s = before_s + self._limits.shard_lease_s / 3
+        self._note_due(due_in_ms)
+        self._drop_stuck(before_s)
+        run_map = await self._read_map()
+        if run_map.state == "finished":
+            self._end("finished", None)
+        elif self.number.number >= run_map.shards and not self._holds:
+            self._end("retired", None)
+        alive = set(run_map.alive)
+        if before_s - self._opened_s < self._limits.shard_lease_s:
+            # Shards started together: leave each the time to come before its partitions are shared out.
+            alive = set(range(run_map.shards))
+        self._wanted = partitions_of(self.number.number, self.frontier.partitions, run_map.shards, alive)
+        for partition in self._wanted - set(self._holds):
+            self._try_at_s.setdefault(partition, before_s)
+        for partition in set(self._try_at_s) - self._wanted:
+            del self._try_at_s[partition]
+        for partition in self._leaving & self._wanted:
+            self._leaving.discard(partition)
+        unwanted = set(self._holds) - self._wanted - self._leaving
+        if unwanted:
+            self._leaving |= unwanted
+            for lease in self.pacer.withdraw(lambda lease: lease.partition in unwanted):
+                self._return_leases([lease], self.pacer.next_at_s(lease.domain))
+
+    async def _change_ownership(self) -> None:
+        """Release what is empty and not ours to keep, acquire what is ours and free."""
+        now_s = self._clock()
+        gone = [self._holds[p] for p in self._leaving if not self._by_partition.get(p)]
+        if gone:
+            await self.frontier.release(gone)
+            for hold in gone:
+                self._leaving.discard(hold.partition)
+                del self._holds[hold.partition]
+                self._due_at_s.pop(hold.partition, None)
+            await self.number.tell_others()
+            logger.info("gave up %d partitions", len(gone))
+        ttl_ms = int(self._limits.shard_lease_s * 1000)
+        taken = 0
+        for partition in [p for p, at_s in self._try_at_s.items() if at_s <= now_s]:
+            hold = await self.frontier.acquire(
+                partition,
+                self.number.process.instance,
+                ttl_ms=ttl_ms,
+                delay_ms=int(self.pacer.rules.delay_s * 1000),
+                delays_ms={d: int(rule.delay_s * 1000) for d, rule in self.pacer.rules.domains.items()},
+                heir_of=self.number.heir_of,
+            )
+            if hold is None:
+                self._try_at_s[partition] = now_s + 1.0
+                continue
+            del self._try_at_s[partition]
+            self._holds[partition] = hold
+            self._due_at_s[partition] = now_s
+            taken += 1
+        if taken:
+            logger.info("took %d partitions, holding %d", taken, len(self._holds))
+
+    async def _lease(self) -> bool:
+        """Fill memory with leases of domains that are due. Returns whether there are new ones."""
+        now_s = self._clock()
+        due = [p for p, due_s in self._due_at_s.items() if due_s <= now_s and self._may_lease(p)]
+        room = self._limits.batch - self.pacer.buffered
+        if not due or room <= 0 or self._closing or self._ended:
+            return False
+        await self._look_at_queue(now_s)
+        room = int(room * self._share)
+        if room <= 0:
+            self._due_at_s.update(dict.fromkeys(due, now_s + _QUEUE_LOOK_S))
+            return False
+        each = max(1, math.ceil(room / len(due)))
+        leases, due_in_ms = await self.frontier.lease(
+            [(self._holds[p], each) for p in due],
+            chain=self._limits.chain,
+            chain_ms=int(self._limits.chain_s * 1000),
+        )
+        now_s = self._clock()
+        for lease in leases:
+            self._held[lease.token] = _Held(lease)
+            self._by_partition[lease.partition] = self._by_partition.get(lease.partition, 0) + 1
+            self.pacer.add(lease, now_s)
+        self._note_due(due_in_ms)
+        return bool(leases)
+
+    async def _look_at_queue(self, now_s: float) -> None:
+        """Lease less while parsers are behind: nothing from the hard limit until below the soft one."""
+        if now_s - self._queue_checked_s < _QUEUE_LOOK_S:
+            return
+        self._queue_checked_s = now_s
+        length = int(await self.frontier.door.command("LLEN", keys.pages(self.frontier.run)))
+        soft, hard = self._limits.queue_soft, self._limits.queue_hard
+        was_full = self._queue_full
+        self._queue_full = length >= hard or (was_full and length >= soft)
+        self._share = 0.0 if self._queue_full else min(1.0, (hard - length) / max(1, hard - soft))
+        if self._queue_full and not was_full:
+            self.back_pressure_events += 1
+            logger.info("page queue full, leasing nothing", extra={"pages": length, "hard": hard})
+
+    async def _listen(self) -> None:
+        """Hear of new work and of changes. After a reconnect, look at everything: words may have been missed."""
+        try:
+            async with self.frontier.door.subscribe(keys.wake_channel(self.frontier.run)) as messages:
+                async for message in messages:
+                    now_s = self._clock()
+                    word = message[1] if message else b""
+                    if word.isdigit():
+                        if int(word) in self._holds:
+                            self._due_at_s[int(word)] = now_s
+                    else:
+                        self._keep_at_s = now_s
+                        self._due_at_s = dict.fromkeys(self._holds, now_s)
+                        self._try_at_s = dict.fromkeys(self._try_at_s, now_s)
+                    self._stir.set()
+        except CrawlError as exc:
+            self._end(type(exc).__name__, exc)
+
+    # -- small steps --
+
+    def _may_lease(self, partition: int) -> bool:
+        if self.pacer.buffered >= self._limits.batch:
+            return False
+        return partition not in self._leaving
+
+    def _note_due(self, due_in_ms: dict[int, int]) -> None:
+        now_s = self._clock()
+        for partition, ms in due_in_ms.items():
+            if partition in self._holds:
+                self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
+
+    def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
+        settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
+        if settlement.outcome is not Outcome.PACED:
+            # Told once: whatever else is said about it from now on finds nothing.
+            self._held.pop(settlement.lease.token, None)
+        self._settlements.append((settlement, next_at_s))
+        self._stir.set()
+
+    def _return_leases(self, leases: Iterable[Lease], next_at_s: float) -> None:
+        for lease in leases:
+            self._settle_later(Settlement(lease, Outcome.RETURNED), next_at_s)
+
+    def _forget(self, settlement: Settlement) -> None:
+        if settlement.outcome is not Outcome.PACED:
+            self._by_partition[settlement.lease.partition] -= 1
+
+    def _refuse(self, lease: Lease, rules: RobotRules, robots: RobotsCache) -> None:
+        """Settle a URL that robots.txt keeps us from: for good, or until it can be read."""
+        failures, again_at_s = robots.trouble(origin_of(lease.url))
+        if rules.retry and failures < self._limits.max_attempts:
+            same = self.pacer.withdraw(lambda other: other.domain == lease.domain)
+            self._return_leases([*same, lease], again_at_s)
+        else:
+            reason = "robots_unreachable" if rules.retry else "robots"
+            self._settle_later(Settlement(lease, Outcome.SKIPPED, reason), self._held[lease.token].next_at_s)
+
+    def _drop_stuck(self, now_s: float) -> None:
+        """Try again what was handed out too long ago: its callback hangs, or the engine lost it."""
+        stuck = [h for h in self._held.values() if now_s - h.handed_out_s > self._limits.lease_s]
+        for held in stuck:
+            logger.warning("lease not finished in time, lent again", extra={"url": held.lease.url})
+            if not held.has_ended:
+                self.ended(held.lease, Ended(error="stuck"))
+            again = held.lease.attempt + 1 < self._limits.max_attempts
+            outcome = Outcome.RETRY if again else Outcome.FAILED
+            self._settle_later(Settlement(held.lease, outcome, "stuck"), held.next_at_s)
+
+    def _arm_timer(self, now_s: float) -> None:
+        due_in_s = self.pacer.due_in_s(now_s)
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if due_in_s is not None and not self._closing:
+            self._timer = asyncio.get_running_loop().call_later(due_in_s, self._on_work)
+
+    def _end(self, reason: str, error: CrawlError | None) -> None:
+        if not self._ended:
+            self._ended = True
+            self._closing = self._closing or error is not None
+            self._error = error
+            self._on_end(reason, error)
+
+    @property
+    def _ended_by_fence(self) -> bool:
+        return self._ended and isinstance(self._error, Fenced)
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []

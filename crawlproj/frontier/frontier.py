@@ -1,0 +1,206 @@
+"""The frontier in Redis: admit, lease and settle, each one atomic step in a partition.
+
+Every step may be repeated when its answer was lost: admit deduplicates, lease tells again what was not
+received, settle counts a lease once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
+from crawlproj.model.urls import domain_of
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+
+#: Candidates in one script call; a longer batch would keep other clients waiting.
+_ADMIT_BATCH = 500
+
+
+@dataclass(slots=True)
+class Hold:
+    """A partition this process owns: its epoch, and the last lease it received from there."""
+
+    partition: int
+    epoch: int
+    number: int
+
+
+@dataclass(slots=True, frozen=True)
+class Admitted:
+    new: int = 0
+    seen: int = 0
+    over_budget: int = 0
+
+
+def _server_clock() -> int:
+    """Stand for 'the server's clock': one clock for all machines, so theirs need not agree."""
+    return 0
+
+
+class Frontier:
+    """One run's frontier. ``now_ms`` is for tests; the scripts use the server's clock otherwise."""
+
+    def __init__(
+        self,
+        door: Door,
+        run: str,
+        partitions: int,
+        *,
+        domain_pages: int = 0,
+        now_ms: Callable[[], int] = _server_clock,
+    ) -> None:
+        self.door = door
+        self.run = run
+        self.partitions = partitions
+        self._domain_pages = domain_pages
+        self._now_ms = now_ms
+
+    async def admit(self, candidates: Iterable[Candidate]) -> Admitted:
+        """Take in *candidates* that were never admitted before. Any process may, at any time."""
+        calls = [
+            (self._admit_keys(partition), [*self._admit_head(partition), *arguments])
+            for partition, arguments in self._grouped(candidates)
+        ]
+        if not calls:
+            return Admitted()
+        answers = await self.door.run_many("admit_urls", calls)
+        return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
+
+    async def lease(
+        self, wanted: Sequence[tuple[Hold, int]], *, chain: int, chain_ms: int
+    ) -> tuple[list[Lease], dict[int, int]]:
+        """Lend up to so many URLs of each partition held, of domains that are due, a chain of each domain.
+
+        A domain stays checked out until all its leases are settled. Returns the leases, and for each
+        partition the ms until its next domain is due (-1: none waits). Raises Fenced.
+        """
+        calls = [
+            (
+                self._keys(hold.partition),
+                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number],
+            )
+            for hold, count in wanted
+        ]
+        leases: list[Lease] = []
+        due_in_ms: dict[int, int] = {}
+        for (hold, _), answer in zip(wanted, await self.door.run_many("lease_urls", calls), strict=True):
+            due_in_ms[hold.partition] = int(answer[0])
+            for at in range(1, len(answer), 3):
+                lease = Lease.from_token(
+                    answer[at], hold.partition, hold.epoch, int(answer[at + 1]), int(answer[at + 2])
+                )
+                hold.number = max(hold.number, lease.number)
+                leases.append(lease)
+        return leases, due_in_ms
+
+    async def settle(self, settlements: Iterable[Settlement]) -> dict[int, int]:
+        """Close leases, in the order given, and put their pages onto the page queue in the same step.
+
+        Returns for each partition the ms until its next domain is due. Raises Fenced.
+        """
+        grouped: defaultdict[tuple[int, int], list[str | bytes | int]] = defaultdict(list)
+        for settlement in settlements:
+            lease = settlement.lease
+            again = ""
+            if settlement.outcome is Outcome.RETRY:
+                again = encode_entry(lease.url, lease.domain, lease.depth, lease.attempt + 1, lease.extra)
+            grouped[lease.partition, lease.epoch] += (
+                lease.token,
+                settlement.outcome.value,
+                settlement.reason,
+                settlement.wait_ms,
+                settlement.delay_ms,
+                again,
+                settlement.page,
+            )
+        calls = [
+            ([*self._keys(partition), keys.pages(self.run)], [epoch, self._now_ms(), *arguments])
+            for (partition, epoch), arguments in grouped.items()
+        ]
+        answers = await self.door.run_many("settle_urls", calls) if calls else []
+        return {partition: int(answer[0]) for (partition, _), answer in zip(grouped, answers, strict=True)}
+
+    async def acquire(
+        self,
+        partition: int,
+        owner: str,
+        *,
+        ttl_ms: int,
+        delay_ms: int,
+        delays_ms: Mapping[str, int],
+        heir_of: str = "",
+    ) -> Hold | None:
+        """Become the owner of *partition* if it is free, or was *heir_of*'s, known to be dead.
+
+        What earlier owners had on loan waits again, each domain for a full delay.
+        """
+        answer = await self.door.run(
+            "acquire_partition",
+            self._keys(partition),
+            [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of],
+        )
+        return Hold(partition, int(answer[0]), int(answer[1])) if answer[0] else None
+
+    async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> dict[int, int]:
+        """Keep the partitions held; returns ms until each has a domain due. Raises Fenced."""
+        calls = [(self._keys(hold.partition)[:2], [hold.epoch, self._now_ms(), ttl_ms]) for hold in holds]
+        answers = await self.door.run_many("renew_partition", calls) if calls else []
+        return {hold.partition: int(answer) for hold, answer in zip(holds, answers, strict=True)}
+
+    async def release(self, holds: Sequence[Hold]) -> None:
+        """Give up partitions. Their leases must have been settled."""
+        calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
+        if calls:
+            await self.door.run_many("release_partition", calls)
+
+    def _keys(self, partition: int) -> list[str]:
+        return [
+            keys.meta(self.run, partition),
+            keys.ready(self.run, partition),
+            keys.domains(self.run, partition),
+            keys.leases(self.run, partition),
+            keys.queue_prefix(self.run, partition),
+        ]
+
+    def _admit_keys(self, partition: int) -> list[str]:
+        return [
+            keys.meta(self.run, partition),
+            keys.ready(self.run, partition),
+            keys.domains(self.run, partition),
+            keys.seen_prefix(self.run, partition),
+            keys.queue_prefix(self.run, partition),
+        ]
+
+    def _admit_head(self, partition: int) -> list[str | int]:
+        return [self._now_ms(), self._domain_pages, keys.wake_channel(self.run), partition]
+
+    def _grouped(self, candidates: Iterable[Candidate]) -> Iterable[tuple[int, list[str | int]]]:
+        """Yield (partition, script arguments), a call each, of at most _ADMIT_BATCH candidates."""
+        by_domain: defaultdict[str, list[Candidate]] = defaultdict(list)
+        for candidate in candidates:
+            by_domain[domain_of(candidate.url)].append(candidate)
+        open_calls: dict[int, tuple[int, list[str | int]]] = {}
+        for domain, members in by_domain.items():
+            partition = partition_of(domain, self.partitions)
+            for start in range(0, len(members), _ADMIT_BATCH):
+                group = members[start : start + _ADMIT_BATCH]
+                size, arguments = open_calls.get(partition, (0, []))
+                if size + len(group) > _ADMIT_BATCH:
+                    yield partition, arguments
+                    size, arguments = 0, []
+                arguments += (domain, len(group))
+                for candidate in group:
+                    arguments += (
+                        "" if candidate.mark is None else candidate.mark,
+                        lane_of(candidate.priority),
+                        encode_entry(candidate.url, domain, candidate.depth, 0, candidate.extra),
+                    )
+                open_calls[partition] = size + len(group), arguments
+        for partition, (_, arguments) in open_calls.items():
+            yield partition, arguments
+

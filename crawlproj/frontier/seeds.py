@@ -1,0 +1,43 @@
+"""Seeds: lines a person gave us, turned into candidates or into complaints with their line number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from publicsuffixlist import PublicSuffixList
+
+from crawlproj.errors import BadUrl, NoSeeds
+from crawlproj.model.records import Candidate
+from crawlproj.model.urls import canonicalise
+
+_SUFFIXES = PublicSuffixList(accept_unknown=False)
+
+
+def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, line) of a seeds file. Raises NoSeeds when it cannot be read."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as lines:
+            yield from enumerate(lines, 1)
+    except OSError as exc:
+        raise NoSeeds(f"Cannot read the seeds file {str(path)!r}: {exc.strerror}.") from exc
+
+
+def parse_seeds(lines: Iterable[tuple[int, str]]) -> Iterator[Candidate | str]:
+    """Yield a candidate for each good line and a complaint for each bad one; blanks and # comments are skipped."""
+    for number, line in lines:
+        text = line.strip().lstrip("\ufeff")
+        if not text or text.startswith("#"):
+            continue
+        try:
+            yield Candidate(canonicalise(text if "://" in text else _as_url(text)))
+        except BadUrl as exc:
+            yield f"line {number}: {exc}"
+
+
+def _as_url(text: str) -> str:
+    """Return the home page for a bare domain name, the only other thing a seed may be."""
+    host = text.partition("/")[0].partition(":")[0].lower()
+    if _SUFFIXES.privatesuffix(host):
+        return f"https://{text}"
+    return text

@@ -1,0 +1,190 @@
+"""When a domain may be asked again, and which of the URLs in memory may go now.
+
+The frontier lends a domain to one shard at a time; while it is lent, the Pacer is that domain's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from crawlproj.model.records import Lease
+
+#: The server asks us to slow down.
+THROTTLED = frozenset({429, 503})
+#: Worth another try later.
+RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request ended, as far as politeness is concerned. ``error`` names what kept us from an answer."""
+
+    status: int = 0
+    latency_s: float = 0.0
+    retry_after_s: float | None = None
+    error: str = ""
+
+    @property
+    def retryable(self) -> bool:
+        return bool(self.error) or self.status in RETRYABLE
+
+
+@dataclass(frozen=True, slots=True)
+class DomainRule:
+    delay_s: float
+    at_once: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DelayRules:
+    """What people set: ``delay_s`` for every domain, ``domains`` for some, and the bounds."""
+
+    delay_s: float = 1.0
+    domains: Mapping[str, DomainRule] = field(default_factory=dict)
+    factor: float = 0.0
+    backoff_s: float = 5.0
+    max_delay_s: float = 300.0
+
+    def rule(self, domain: str) -> DomainRule:
+        return self.domains.get(domain) or DomainRule(self.delay_s)
+
+    def wait_s(self, delay_s: float, ended: Ended, fails: int) -> float:
+        """Return how long a domain rests after a request, *fails* being its failures in a row before."""
+        if not ended.error and ended.status not in THROTTLED:
+            return max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s))
+        # Doubles with every failure, so a domain in trouble is asked less and less.
+        rest_s = self.backoff_s * 2 ** min(fails, 20)
+        if ended.retry_after_s is not None:
+            rest_s = max(rest_s if fails else 0.0, ended.retry_after_s)
+        return max(delay_s, min(self.max_delay_s, rest_s))
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The URLs of one domain in memory, and its clock."""
+
+    domain: str
+    delay_s: float
+    at_once: int
+    fails: int
+    next_at_s: float
+    waiting: deque[Lease] = field(default_factory=deque)
+    in_flight: int = 0
+    queued: bool = False
+    #: Its robots.txt is being fetched; nothing else may go.
+    asking: bool = False
+
+
+class Pacer:
+    """The domains lent to this shard: one request of each at a time, a delay after each has ended."""
+
+    def __init__(self, rules: DelayRules) -> None:
+        self.rules = rules
+        #: Leases in memory that were not handed out yet.
+        self.buffered = 0
+        self._lines: dict[str, _Line] = {}
+        self._heap: list[tuple[float, int, _Line]] = []
+        self._order = count()
+
+    def add(self, lease: Lease, now_s: float) -> None:
+        line = self._lines.get(lease.domain)
+        if line is None:
+            rule = self.rules.rule(lease.domain)
+            delay_s = max(rule.delay_s, lease.delay_ms / 1000)
+            line = _Line(lease.domain, delay_s, rule.at_once, lease.fails, now_s)
+            self._lines[lease.domain] = line
+        line.waiting.append(lease)
+        self.buffered += 1
+        self._queue(line)
+
+    def take(self, now_s: float) -> Lease | None:
+        """Return a lease whose domain may be asked now. Its end must be told: `ended` or `skip`."""
+        while self._heap and self._heap[0][0] <= now_s:
+            line = heapq.heappop(self._heap)[2]
+            line.queued = False
+            if line.next_at_s > now_s:
+                self._queue(line)
+            elif line.waiting and line.in_flight < line.at_once and not line.asking:
+                lease = line.waiting.popleft()
+                line.in_flight += 1
+                self.buffered -= 1
+                # Where several are allowed at once, the delay counts from start to start, as in Scrapy.
+                line.next_at_s = now_s + line.delay_s if line.at_once > 1 else now_s
+                self._queue(line)
+                return lease
+        return None
+
+    def ask_first(self, lease: Lease) -> None:
+        """Put *lease* back to the front: the robots.txt of its host is fetched in its place."""
+        line = self._lines[lease.domain]
+        line.waiting.appendleft(lease)
+        line.asking = True
+        self.buffered += 1
+
+    def skip(self, lease: Lease) -> float:
+        """Tell that *lease* needed no request. Returns when its domain may be asked next."""
+        return self._end(self._lines[lease.domain], 0.0)
+
+    def ended(self, domain: str, ended: Ended, now_s: float) -> float:
+        """Tell that a request of *domain* ended. Returns when the domain may be asked next."""
+        line = self._lines[domain]
+        line.asking = False
+        wait_s = self.rules.wait_s(line.delay_s, ended, line.fails)
+        line.fails = line.fails + 1 if ended.retryable else 0
+        return self._end(line, now_s + wait_s)
+
+    def slow_down(self, domain: str, delay_s: float) -> bool:
+        """Take a longer delay for *domain*, such as a Crawl-delay. Returns whether it changed."""
+        line = self._lines[domain]
+        delay_s = min(delay_s, self.rules.max_delay_s)
+        if delay_s <= line.delay_s:
+            return False
+        line.delay_s = delay_s
+        line.at_once = 1
+        return True
+
+    def delay_s(self, domain: str) -> float:
+        line = self._lines.get(domain)
+        return line.delay_s if line else self.rules.rule(domain).delay_s
+
+    def next_at_s(self, domain: str) -> float:
+        line = self._lines.get(domain)
+        return line.next_at_s if line else 0.0
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Return how long until `take` may have something, or None when time alone will not bring it."""
+        return max(0.0, self._heap[0][0] - now_s) if self._heap else None
+
+    def withdraw(self, unwanted: Callable[[Lease], bool]) -> list[Lease]:
+        """Take the leases not handed out yet for which *unwanted* is true, the last lent first."""
+        withdrawn: list[Lease] = []
+        for line in list(self._lines.values()):
+            gone = [lease for lease in line.waiting if unwanted(lease)]
+            if gone:
+                line.waiting = deque(lease for lease in line.waiting if not unwanted(lease))
+                self.buffered -= len(gone)
+                withdrawn += gone
+                self._forget_if_empty(line)
+        withdrawn.sort(key=lambda lease: (lease.partition, -lease.number))
+        return withdrawn
+
+    def _end(self, line: _Line, next_at_s: float) -> float:
+        line.in_flight -= 1
+        line.next_at_s = max(line.next_at_s, next_at_s)
+        self._queue(line)
+        self._forget_if_empty(line)
+        return line.next_at_s
+
+    def _queue(self, line: _Line) -> None:
+        if line.waiting and line.in_flight < line.at_once and not line.queued and not line.asking:
+            line.queued = True
+            heapq.heappush(self._heap, (line.next_at_s, next(self._order), line))
+
+    def _forget_if_empty(self, line: _Line) -> None:
+        # Its clock is then with the frontier: every settlement says when the domain is due.
+        if not line.waiting and not line.in_flight:
+            del self._lines[line.domain]

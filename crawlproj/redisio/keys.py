@@ -1,0 +1,136 @@
+"""Every Redis key of the project: a function each, its docstring says type, owner and lifetime.
+
+Keys of a partition share the hash tag ``{run:pN}``, keys of a run the tag ``{run}``: each group lives in
+one slot of a Redis Cluster. ``python -m crawlproj.redisio.keys`` prints docs/keyspace.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+
+from crawlproj.errors import BadArgument
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_run_name(run: str) -> str:
+    if not _RUN_NAME.fullmatch(run):
+        raise BadArgument(
+            f"{run!r} is not a run name; use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit."
+        )
+    return run
+
+
+def meta(run: str, partition: int) -> str:
+    """hash · owner, epoch and until (ms); counters; `sleep`, the time the owner looks again by itself · kept with the run"""
+    return _partition(run, partition, "meta")
+
+
+def ready(run: str, partition: int) -> str:
+    """zset · domains with URLs waiting and none lent, scored by the time they may be fetched (ms) · kept with the run"""
+    return _partition(run, partition, "ready")
+
+
+def domains(run: str, partition: int) -> str:
+    """hash · domain → ``next out fails admitted fetched delay``: time due (ms), URLs lent, failures in a row, URLs admitted, URLs fetched, delay (ms) · kept with the run"""
+    return _partition(run, partition, "domains")
+
+
+def leases(run: str, partition: int) -> str:
+    """zset · ``number lane domain entry`` of every URL lent to the owner, scored by number · until settled"""
+    return _partition(run, partition, "leases")
+
+
+def seen_prefix(run: str, partition: int) -> str:
+    """prefix of sets · + bucket number: fingerprints (63-bit integers) of the URLs ever admitted; buckets split as they fill, so each stays an intset · kept with the run"""
+    return _partition(run, partition, "seen:")
+
+
+def queue_prefix(run: str, partition: int) -> str:
+    """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first · until lent"""
+    return _partition(run, partition, "q:")
+
+
+def run_record(run: str) -> str:
+    """hash · version, partitions, shards, state, created and finished times of the run · until the run is deleted"""
+    return _run(run, "run")
+
+
+def shard(run: str, number: int) -> str:
+    """string · ``instance json`` of the process that holds the shard number · expires unless renewed"""
+    return _run(run, f"shard:{number}")
+
+
+def leader(run: str) -> str:
+    """string · ``instance json`` of the process that decides when the run is over · expires unless renewed"""
+    return _run(run, "leader")
+
+
+def pages(run: str) -> str:
+    """list · page envelopes on their way from shards to parsers, oldest first · until taken"""
+    return _run(run, "pages")
+
+
+def pages_taken(run: str, parser: str) -> str:
+    """list · page envelopes a parser has taken and not yet stored · until its segment is committed, or taken back"""
+    return _run(run, f"taken:{parser}")
+
+
+def parsers(run: str) -> str:
+    """hash · parser → JSON heartbeat · removed when the parser leaves or is found dead"""
+    return _run(run, "parsers")
+
+
+def segments(run: str) -> str:
+    """hash · segment file name → pages in it; written in the step that acknowledges those pages · kept with the run"""
+    return _run(run, "segments")
+
+
+def page_counters(run: str) -> str:
+    """hash · pages taken, stored, taken back · kept with the run"""
+    return _run(run, "page-counters")
+
+
+def wake_channel(run: str) -> str:
+    """channel · a partition number when its owner sleeps and work arrived, ``map`` when ownership may change, ``over`` when the run ended"""
+    return _run(run, "wake")
+
+
+def start_urls(spider: str) -> str:
+    """list · URLs or JSON objects pushed by people, as scrapy-redis has it · until admitted"""
+    return f"{spider}:start_urls"
+
+
+def start_urls_taken(run: str) -> str:
+    """list · start URLs taken from the list above and not yet admitted · until admitted"""
+    return _run(run, "start-urls-taken")
+
+
+def runs() -> str:
+    """set · names of all runs in this Redis · until a run is deleted"""
+    return "crawl:runs"
+
+
+def _partition(run: str, partition: int, name: str) -> str:
+    return f"crawl:{{{run}:p{partition}}}:{name}"
+
+
+def _run(run: str, name: str) -> str:
+    return f"crawl:{{{run}}}:{name}"
+
+
+def _document() -> str:
+    sample = {"run": "RUN", "partition": "N", "number": "I", "parser": "PARSER", "spider": "SPIDER"}
+    lines = ["# Keys in Redis", "", "Generated from `crawlproj/redisio/keys.py`.", "", "| key | type · what · lifetime |", "|---|---|"]
+    for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
+        if name.startswith("_") or function.__module__ != __name__ or name == "check_run_name":
+            continue
+        key = function(*(sample[parameter] for parameter in inspect.signature(function).parameters))
+        lines.append(f"| `{key}` | {(function.__doc__ or '').replace('|', '/')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(_document())

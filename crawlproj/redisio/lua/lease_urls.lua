@@ -1,0 +1,56 @@
+-- lease_urls: lend the owner URLs of domains that are due, a chain of each, and check those domains out.
+-- KEYS[1] meta     hash    epoch; counters; sleep
+-- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
+-- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay
+-- KEYS[4] leases   zset    number lane domain entry, scored by number
+-- KEYS[5] queue    prefix  of lists of entries, by lane:domain
+-- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how many  ARGV[4] longest chain
+-- ARGV[5] longest time a chain may take (ms)  ARGV[6] number of the last lease the owner has received
+-- returns {ms until the next domain is due (-1: none waits), then per lease: token, fails, delay}
+local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+if meta[1] ~= ARGV[1] then return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. tostring(meta[1])) end
+local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local number, reply, added, gone = tonumber(meta[2] or 0), {0}, {}, {}
+local first = number
+if number > tonumber(ARGV[6]) then
+  -- The answer to an earlier call was lost on its way: those leases are told again.
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[6], '+inf')) do
+    local state = redis.call('HGET', KEYS[3], string.match(token, '^%d+ %d (%S+) '))
+    local fails, delay = string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+)$')
+    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = token, fails, delay
+    room = room - 1
+  end
+end
+local due_domains = room > 0 and redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, room) or {}
+for _, domain in ipairs(due_domains) do
+  local state = redis.call('HGET', KEYS[3], domain)
+  local due, out, fails, total, fetched, delay = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  local want = math.min(chain, room)
+  -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
+  if fetched == '0' or fails ~= '0' then want = 1
+  elseif delay ~= '0' then want = math.max(1, math.min(want, math.floor(chain_ms / delay))) end
+  local lent = 0
+  for lane = 0, 2 do
+    local entries = lent < want and redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain, want - lent) or {}
+    for _, entry in ipairs(entries) do
+      number, lent = number + 1, lent + 1
+      local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entry
+      added[#added + 1], added[#added + 2] = number, token
+      reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = token, fails, delay
+    end
+  end
+  room, gone[#gone + 1] = room - lent, domain
+  if lent > 0 then redis.call('HSET', KEYS[3], domain, table.concat({due, out + lent, fails, total, fetched, delay}, ' ')) end
+  if room <= 0 then break end
+end
+for from = 1, #added, 2000 do redis.call('ZADD', KEYS[4], unpack(added, from, math.min(from + 1999, #added))) end
+for from = 1, #gone, 2000 do redis.call('ZREM', KEYS[2], unpack(gone, from, math.min(from + 1999, #gone))) end
+if number > first then redis.call('HINCRBY', KEYS[1], 'waiting', first - number) end
+local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
+redis.call('HSET', KEYS[1], 'number', number, 'sleep', soonest or '1e15')
+reply[1] = soonest and math.max(0, soonest - now) or -1
+return reply

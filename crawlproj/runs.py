@@ -1,0 +1,247 @@
+"""Runs: their records, their figures, and the leader who decides that one is over."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from crawlproj.errors import BadArgument, RunMismatch
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name, read_holders
+
+logger = logging.getLogger(__name__)
+
+#: Version of the keys of a run. A run of another version is refused, not guessed at.
+KEYS_VERSION = 1
+
+
+@dataclass(slots=True)
+class RunMap:
+    """Which shards a run should have, and which are alive."""
+
+    shards: int
+    state: str
+    alive: dict[int, Holder]
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of a run, summed over its partitions. ``counts`` has every counter by name."""
+
+    counts: Counter[str]
+    owned: int
+    queue_pages: int
+    taken: dict[str, int]
+    stored: int
+
+    @property
+    def waiting(self) -> int:
+        return self.counts["waiting"]
+
+    @property
+    def leased(self) -> int:
+        """Every lease has a number, and ends in one of these ways."""
+        ended = ("done", "failed", "skipped", "retry", "returned", "reclaimed")
+        return self.counts["number"] - sum(self.counts[name] for name in ended)
+
+    @property
+    def admitted(self) -> int:
+        return self.counts["admitted"]
+
+    @property
+    def outstanding(self) -> int:
+        """URLs and pages that still want something done."""
+        return self.waiting + self.leased + self.queue_pages + sum(self.taken.values())
+
+    def steps(self) -> tuple[int, ...]:
+        """Figures that only ever grow: equal twice means nothing happened in between."""
+        return (
+            self.admitted,
+            self.counts["number"],
+            self.counts["done"] + self.counts["failed"] + self.counts["skipped"],
+            self.counts["retry"] + self.counts["returned"] + self.counts["reclaimed"],
+            self.counts["pages"],
+            self.stored,
+        )
+
+
+class Run:
+    """A run as its record in Redis tells it."""
+
+    def __init__(self, door: Door, name: str, partitions: int) -> None:
+        self.door = door
+        self.name = name
+        self.partitions = partitions
+
+    @classmethod
+    async def open(cls, door: Door, name: str, *, partitions: int, shards: int | None = None) -> Run:
+        """Open the run, creating it if there is none. Raises RunMismatch when it was created otherwise."""
+        keys.check_run_name(name)
+        record = keys.run_record(name)
+        for field_name, value in (
+            ("version", KEYS_VERSION),
+            ("partitions", partitions),
+            ("shards", shards or 1),
+            ("created_ms", int(time.time() * 1000)),
+            ("state", "running"),
+        ):
+            await door.command("HSETNX", record, field_name, value)
+        await door.command("SADD", keys.runs(), name)
+        stored = await _read_record(door, name)
+        if int(stored["version"]) != KEYS_VERSION:
+            raise RunMismatch(
+                f"Run {name!r} has keys of version {stored['version']}, this program writes version {KEYS_VERSION}. "
+                "Use the program that made it, or another run name."
+            )
+        if int(stored["partitions"]) != partitions:
+            raise RunMismatch(
+                f"Run {name!r} was created with CRAWL_PARTITIONS={stored['partitions']}, not {partitions}. "
+                f"Set CRAWL_PARTITIONS={stored['partitions']}, or use another run name."
+            )
+        return cls(door, name, partitions)
+
+    @classmethod
+    async def find(cls, door: Door, name: str) -> Run:
+        """Open a run that must exist. Raises BadArgument, naming those there are."""
+        keys.check_run_name(name)
+        stored = await _read_record(door, name)
+        if "partitions" not in stored:
+            known = sorted(run.decode() for run in await door.command("SMEMBERS", keys.runs()))
+            raise BadArgument(f"There is no run {name!r} here; there are: {', '.join(known) or 'none'}.")
+        return await cls.open(door, name, partitions=int(stored["partitions"]))
+
+    async def read_map(self) -> RunMap:
+        stored = await _read_record(self.door, self.name)
+        shards = int(stored["shards"])
+        holders = await read_holders(self.door, [keys.shard(self.name, number) for number in range(shards)])
+        alive = {number: holder for number, holder in enumerate(holders) if holder}
+        return RunMap(shards, stored["state"], alive)
+
+    async def set_shards(self, shards: int) -> None:
+        """Change the number of shards; those alive learn of it at once."""
+        if not 1 <= shards <= self.partitions:
+            raise BadArgument(f"{shards} shards: choose 1 to {self.partitions}, the number of partitions of the run.")
+        await self.door.command("HSET", keys.run_record(self.name), "shards", shards)
+        await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
+
+    async def set_state(self, state: str) -> None:
+        await self.door.command("HSET", keys.run_record(self.name), "state", state, f"{state}_ms", _now_ms())
+        await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
+
+    async def state(self) -> str:
+        value = await self.door.command("HGET", keys.run_record(self.name), "state")
+        return value.decode() if value else ""
+
+    async def figures(self) -> Figures:
+        """Read all figures, in one round trip but not in one instant."""
+        everywhere = range(self.partitions)
+        parsers = [name.decode() for name in await self.door.command("HKEYS", keys.parsers(self.name))]
+        answers = await self.door.pipeline(
+            [
+                *(("HGETALL", keys.meta(self.name, p)) for p in everywhere),
+                *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
+                ("LLEN", keys.pages(self.name)),
+                ("HGET", keys.page_counters(self.name), "stored"),
+            ]
+        )
+        counts: Counter[str] = Counter()
+        owned = 0
+        now_ms = _now_ms()
+        for meta in answers[: self.partitions]:
+            for name, value in _pairs(meta):
+                if name == "until":
+                    owned += int(value) > now_ms
+                elif name not in {"owner", "epoch", "sleep"}:
+                    counts[name] += int(value)
+        taken = dict(zip(parsers, answers[self.partitions : -2], strict=True))
+        return Figures(counts, owned, int(answers[-2]), taken, int(answers[-1] or 0))
+
+    async def delete(self) -> None:
+        """Delete every key of the run, a batch at a time."""
+        for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", _partition_pattern(self.name)):
+            cursor: bytes | int = b"0"
+            while True:
+                cursor, found = await self.door.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                if found:
+                    await self.door.command("UNLINK", *found)
+                if cursor in (b"0", 0):
+                    break
+        await self.door.command("SREM", keys.runs(), self.name)
+
+
+@dataclass(slots=True)
+class Leader:
+    """Holds the leader's name when nobody else does, and then tells when the run is over.
+
+    The run is over when nothing is waiting, lent, queued or being parsed, nor any shard still starting.
+    The figures are read one after the other, so they are read twice: what only grows did not grow, so at
+    the moment between the two readings all of it was zero at once.
+    """
+
+    run: Run
+    process: ProcessName
+    ttl_ms: int
+    idle_before_close_s: float = 0.0
+    clock: Callable[[], float] = time.monotonic
+    _quiet_since_s: float | None = None
+    _quiet_steps: tuple[int, ...] = ()
+    _warned: bool = field(default=False)
+
+    async def lead(self) -> bool:
+        """Take or keep the leadership; returns whether it is ours."""
+        return await hold_name(self.run.door, keys.leader(self.run.name), self.process, self.ttl_ms) is None
+
+    async def is_over(self) -> bool:
+        """Whether the run has ended. Call it again soon: it takes two readings to be sure."""
+        figures = await self.run.figures()
+        if figures.outstanding:
+            self._quiet_since_s = None
+            if not figures.waiting and not figures.leased and not figures.taken and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%d pages wait and no parser runs; start one: scrapy parser --run %s",
+                    figures.queue_pages,
+                    self.run.name,
+                )
+            return False
+        now_s = self.clock()
+        if self._quiet_since_s is None or self._quiet_steps != figures.steps():
+            self._quiet_since_s, self._quiet_steps = now_s, figures.steps()
+            return False
+        if any(holder.starting for holder in (await self.run.read_map()).alive.values()):
+            return False
+        return now_s - self._quiet_since_s >= self.idle_before_close_s
+
+    @property
+    def never_seeded(self) -> bool:
+        return self._quiet_since_s is not None and self._quiet_steps[0] == 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was outstanding when last looked."""
+        return self._quiet_since_s is not None
+
+    async def step_down(self) -> None:
+        await drop_name(self.run.door, keys.leader(self.run.name), self.process.instance)
+
+
+async def _read_record(door: Door, name: str) -> dict[str, str]:
+    return dict(_pairs(await door.command("HGETALL", keys.run_record(name))))
+
+
+def _pairs(flat: list[bytes] | dict[bytes, bytes]) -> list[tuple[str, str]]:
+    """Return the fields of a hash, however the protocol's version delivers them."""
+    items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    return [(name.decode(), value.decode()) for name, value in items]
+
+
+def _partition_pattern(run: str) -> str:
+    return keys.meta(run, 0).replace("p0", "p*").rpartition(":")[0] + ":*"
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,469 @@
+"""The Scrapy scheduler: scrapy-redis' by inheritance, over the frontier instead of its blocking queue.
+
+The engine's calls touch memory only; the feed's task talks to Redis. See docs/decisions/0003.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from scrapy import FormRequest, Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.http import Response
+from scrapy.utils.defer import deferred_from_coro
+from scrapy_redis.scheduler import Scheduler as RedisScheduler
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from crawlproj import seams
+from crawlproj.config import Config, load_config
+from crawlproj.errors import BadArgument, BadUrl, CrawlError, Fenced, NoSeeds, RedisAway, RequestNotSerialisable
+from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.model.records import Candidate, Lease
+from crawlproj.model.urls import canonicalise, domain_of, domain_of_host
+from crawlproj.pages.inflate import inflate
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
+from crawlproj.politeness.robots import MAX_ROBOTS_BYTES, MAX_ROBOTS_REDIRECTS, RobotRules, RobotsCache
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
+from crawlproj.requests import decode_request, encode_request
+from crawlproj.runs import Leader, Run
+
+logger = logging.getLogger(__name__)
+
+#: Where a request keeps its lease.
+LEASE = "crawl_lease"
+#: The slot all our requests share: the frontier is the clock, Scrapy's slots must add no delay.
+_SLOT = "*"
+#: Where the request for a robots.txt says so.
+ROBOTS = "crawl_robots"
+#: Origins whose robots.txt is kept in memory.
+_ROBOTS_ORIGINS = 20_000
+#: How soon an idle shard looks whether the run is over.
+_LEAD_S = 0.5
+#: How long a run that was never given a seed waits for one.
+_SEED_GRACE_S = 10.0
+
+
+class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no types
+    """Hands the engine what the feed says may be fetched now, and the feed what the spider yields."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        # Not super().__init__(): it wants a connected, blocking client.
+        self.crawler = crawler
+        self.stats: Any = crawler.stats
+        self.feed: Feed | None = None
+        self._door: Door | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_over = False
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Scheduler:
+        return cls(crawler)
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Scheduler:
+        raise NotImplementedError("made by from_crawler")
+
+    def __len__(self) -> int:
+        return self.feed.pacer.buffered if self.feed else 0
+
+    # -- life --
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        return deferred_from_coro(self._open(spider))
+
+    async def _open(self, spider: Spider) -> None:
+        self.spider = spider
+        try:
+            await self._connect(spider)
+        except CrawlError as exc:
+            self._fail(exc)
+            raise CloseSpider("cannot_start") from exc
+
+    async def _connect(self, spider: Spider) -> None:
+        self.config = config = load_config(self.crawler.settings.copy_to_dict())
+        self.persist = config.scheduler_persist
+        self.flush_on_start = config.scheduler_flush_on_start
+        self.idle_before_close = config.scheduler_idle_before_close
+        check_arguments = getattr(spider, "check_arguments", None)
+        if check_arguments:
+            check_arguments()
+        shard, shards = _shard_arguments(spider)
+        self._door = door = await Door.open(
+            url=config.redis_url,
+            data_dir=Path(config.data),
+            params=config.redis_params,
+            wait_s=config.redis_wait_seconds,
+        )
+        name = keys.check_run_name(getattr(spider, "run", "") or config.run or spider.name)
+        run = await Run.open(door, name, partitions=config.partitions, shards=shards)
+        run = await self._settle_shards(run, shard, shards)
+        self.run = run
+        process = ProcessName.of_this()
+        ttl_ms = int(config.shard_lease_seconds * 1000)
+        rules = DelayRules(
+            delay_s=config.download_delay,
+            domains=_domain_rules(config),
+            factor=config.delay_factor,
+            backoff_s=config.backoff_seconds,
+            max_delay_s=config.max_delay_seconds,
+        )
+        self.feed = Feed(
+            Frontier(door, name, run.partitions, domain_pages=config.domain_pages),
+            ShardNumber(door, name, shard, process, ttl_ms),
+            run.read_map,
+            Pacer(rules),
+            FeedLimits(
+                batch=config.lease_batch,
+                chain=config.chain,
+                chain_s=config.chain_seconds,
+                lease_s=config.lease_seconds,
+                shard_lease_s=config.shard_lease_seconds,
+                max_attempts=config.max_attempts,
+                queue_soft=config.page_queue_soft,
+                queue_hard=config.page_queue_hard,
+            ),
+            robots=_robots_cache(config),
+            on_work=self._wake,
+            on_end=self._on_end,
+        )
+        self.crawler.feed = self.feed  # type: ignore[attr-defined]  # where pipelines and middlewares find it
+        await self.feed.open()
+        if await run.state() == "finished":
+            await run.set_state("running")
+        engine = self.crawler.engine
+        assert engine is not None
+        engine.downloader.per_slot_settings[_SLOT] = {
+            "concurrency": config.concurrent_requests,
+            "delay": 0,
+            "jitter": 0,
+        }
+        seams.attach(engine, on_leave=self._on_leave, on_closing=self._on_closing)
+        self.crawler.signals.connect(self._on_idle, signals.spider_idle)
+        leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)
+        self._tasks = [
+            asyncio.create_task(self._lead(leader), name="leader"),
+            asyncio.create_task(self._read_start_urls(), name="start urls"),
+        ]
+        logger.info(
+            "shard %d opened run %s",
+            shard,
+            name,
+            extra={"shard": shard, "run": name, "partitions": run.partitions, "redis": door.where},
+        )
+
+    async def _settle_shards(self, run: Run, shard: int, shards: int | None) -> Run:
+        """Bring what was asked for and what the run has into agreement, or refuse."""
+        run_map = await run.read_map()
+        if self.flush_on_start and not run_map.alive:
+            await run.delete()
+            run = await Run.open(run.door, run.name, partitions=run.partitions, shards=shards)
+            run_map = await run.read_map()
+        if shards is not None and shards != run_map.shards:
+            if run_map.alive:
+                logger.warning(
+                    "run %s has %d shards, -a shards=%d is ignored; to change it: scrapy shards %d --run %s",
+                    run.name,
+                    run_map.shards,
+                    shards,
+                    shards,
+                    run.name,
+                )
+            else:
+                await run.set_shards(shards)
+                run_map.shards = shards
+        if shard >= run_map.shards:
+            raise BadArgument(
+                f"Shard {shard} is out of range: run {run.name!r} has {run_map.shards} shards, 0 to "
+                f"{run_map.shards - 1}. To have more: scrapy shards {shard + 1} --run {run.name}"
+            )
+        return run
+
+    def close(self, reason: str) -> Deferred[None]:
+        return deferred_from_coro(self._close(reason))
+
+    async def _close(self, reason: str) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.feed is not None:
+            try:
+                await self.feed.close()
+                if reason == "finished" and not self.persist and not (await self.run.read_map()).alive:
+                    await self.run.delete()
+            except CrawlError as exc:
+                logger.error("leases could not be given back: %s; they are lent again when their hold ends", exc)
+        if self._door is not None:
+            await self._door.close()
+
+    def flush(self) -> None:
+        raise NotImplementedError("SCHEDULER_FLUSH_ON_START and SCHEDULER_PERSIST say when a run is deleted")
+
+    # -- the engine's calls --
+
+    def next_request(self) -> Request | None:
+        if self.feed is None:
+            return None
+        found = self.feed.take()
+        if found is None:
+            return None
+        if isinstance(found, RobotsFetch):
+            return self._robots_request(found)
+        self.stats.inc_value("scheduler/dequeued/redis")
+        make = getattr(self.spider, "request_of", None)
+        request: Request = make(found) if make else decode_request(found.url, found.extra, self.spider)
+        request.meta[LEASE] = found
+        request.meta["depth"] = found.depth
+        request.meta["download_slot"] = _SLOT
+        return request
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Admit a request with the next turn. Whether it is a duplicate is known only then."""
+        if self.feed is None:
+            return False
+        try:
+            candidate = self._candidate(request)
+        except (BadUrl, RequestNotSerialisable) as exc:
+            logger.error("request dropped: %s", exc)
+            self.stats.inc_value("scheduler/refused")
+            return False
+        self.feed.add([candidate])
+        self.stats.inc_value("scheduler/enqueued/redis")
+        return True
+
+    def has_pending_requests(self) -> bool:
+        return self.feed is not None and not self._is_over and self.feed.has_work
+
+    # -- inside --
+
+    def _candidate(self, request: Request) -> Candidate:
+        url = canonicalise(request.url)
+        extra = encode_request(request, self.spider)
+        mark: int | None = None
+        if not request.dont_filter:
+            print_of = self.crawler.request_fingerprinter
+            assert print_of is not None
+            mark = int.from_bytes(print_of.fingerprint(request)[:8], "big") >> 1
+        return Candidate(url, int(request.meta.get("depth", 0)), request.priority, extra, mark)
+
+    def _robots_request(self, fetch: RobotsFetch) -> Request:
+        return Request(
+            fetch.url,
+            callback=self._robots_fetched,
+            errback=self._robots_failed,
+            dont_filter=True,
+            meta={
+                ROBOTS: fetch,
+                "download_slot": _SLOT,
+                "handle_httpstatus_all": True,
+                "dont_redirect": True,
+                "dont_retry": True,
+            },
+        )
+
+    def _robots_fetched(self, response: Response) -> None:
+        assert response.request is not None
+        fetch: RobotsFetch = response.request.meta.pop(ROBOTS)
+        assert self.feed is not None
+        ended = Ended(response.status)
+        location = response.headers.get("Location")
+        if 300 <= response.status < 400 and location and fetch.redirects < MAX_ROBOTS_REDIRECTS:
+            target = _target_within(fetch, response.url, location)
+            if target is not None:
+                self.feed.robots_moved(fetch, target, ended)
+                return
+        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
+        body, _ = inflate(response.body, encoding, MAX_ROBOTS_BYTES + 1)
+        # A redirect we cannot follow counts as a file that is not there.
+        rules = RobotRules.from_response(
+            response.status, body, self.config.robots_agent, redirects=MAX_ROBOTS_REDIRECTS
+        )
+        self.feed.robots_ended(fetch, rules, ended)
+
+    def _robots_failed(self, failure: Failure) -> None:
+        request: Request = failure.request  # type: ignore[attr-defined]  # set by Scrapy
+        self._robots_unreachable(request.meta.pop(ROBOTS))
+
+    def _robots_unreachable(self, fetch: RobotsFetch) -> None:
+        assert self.feed is not None
+        rules = RobotRules.from_response(None, b"", self.config.robots_agent)
+        self.feed.robots_ended(fetch, rules, Ended(error="robots"))
+
+    def _on_leave(self, request: Request) -> None:
+        """A request has left the engine for good: everything that came of it is in the feed's hands."""
+        assert self.feed is not None
+        lease = request.meta.get(LEASE)
+        if isinstance(lease, Lease):
+            self.feed.finish(lease)
+        elif ROBOTS in request.meta:
+            self._robots_unreachable(request.meta.pop(ROBOTS))
+
+    def _wake(self) -> None:
+        if self.crawler.engine is not None:
+            seams.wake(self.crawler.engine)
+
+    def _on_idle(self) -> None:
+        if not self._is_over:
+            raise DontCloseSpider
+
+    def _on_end(self, reason: str, error: CrawlError | None) -> None:
+        """The feed came to its end: the run is over, or this shard must go."""
+        self._is_over = True
+        if error is not None:
+            self._fail(error)
+            reason = {Fenced: "fenced", RedisAway: "redis_away"}.get(type(error), "error")
+        self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
+
+    async def _close_spider(self, reason: str) -> None:
+        engine = self.crawler.engine
+        assert engine is not None
+        if engine.spider is not None:
+            await engine.close_spider_async(reason=reason)
+
+    def _fail(self, error: CrawlError) -> None:
+        shard = getattr(self.spider, "shard", 0)
+        logger.error("shard %s stops: %s", shard, error)
+        seams.exit_with(error.exit_code)
+
+    def _on_closing(self) -> None:
+        self._drain_task = asyncio.create_task(self._drain(), name="drain")
+
+    async def _drain(self) -> None:
+        """Give downloads in flight their time, then leave without them."""
+        assert self.feed is not None
+        await asyncio.sleep(self.config.drain_seconds)
+        logger.warning("downloads in flight were cut after CRAWL_DRAIN_SECONDS=%g", self.config.drain_seconds)
+        await self._close("drained")
+        from twisted.internet import reactor
+
+        reactor.stop()  # type: ignore[attr-defined]
+
+    async def _lead(self, leader: Leader) -> None:
+        """While this shard has nothing to do, find out whether anybody has."""
+        feed, engine = self.feed, self.crawler.engine
+        assert feed is not None
+        assert engine is not None
+        pause_s = _LEAD_S
+        idle_s = 0.0
+        try:
+            while True:
+                await asyncio.sleep(pause_s)
+                if feed.starting and seams.start_is_exhausted(engine) and not feed.has_unsent:
+                    feed.stop_starting()
+                if feed.has_work or feed.starting:
+                    pause_s, idle_s = _LEAD_S, 0.0
+                    continue
+                idle_s += pause_s
+                pause_s = min(pause_s * 1.5, 2.0)
+                if not await leader.lead():
+                    continue
+                if await leader.is_over():
+                    if leader.never_seeded and idle_s < _SEED_GRACE_S:
+                        continue
+                    if leader.never_seeded:
+                        raise NoSeeds(
+                            f"Run {self.run.name!r} was never given a seed. Add some: "
+                            f"scrapy seed --run {self.run.name} FILE-OR-URL"
+                        )
+                    await self.run.set_state("finished")
+                    return
+                if leader.is_quiet:
+                    # Only somebody from outside can bring work now, and that wakes us.
+                    pause_s = min(max(_LEAD_S, self.idle_before_close - idle_s), max(pause_s, idle_s / 2))
+        except CrawlError as exc:
+            self._on_end("error", exc)
+
+    async def _read_start_urls(self) -> None:
+        """Admit what people push onto `<spider>:start_urls`, as scrapy-redis has it."""
+        assert self._door is not None
+        source = getattr(self.spider, "redis_key", None) or keys.start_urls(self.spider.name)
+        taken = keys.start_urls_taken(self.run.name)
+        try:
+            left = await self._door.command("LRANGE", taken, 0, -1)
+            while True:
+                for line in left:
+                    await self._admit_start_url(line)
+                    await self._door.command("LREM", taken, 1, line)
+                line = await self._door.block("BLMOVE", source, taken, "LEFT", "RIGHT", timeout_s=30.0)
+                left = [line] if line else []
+        except CrawlError as exc:
+            self._on_end("error", exc)
+
+    async def _admit_start_url(self, line: bytes) -> None:
+        assert self.feed is not None
+        try:
+            candidate = self._candidate(_start_request(line))
+        except (BadUrl, RequestNotSerialisable) as exc:
+            logger.error("start URL refused: %s", exc)
+            return
+        await self.feed.admit_now([candidate])
+
+
+def _start_request(line: bytes) -> Request:
+    """Return the request for a line of `start_urls`: a URL, or a JSON object as scrapy-redis reads it."""
+    text = line.decode(errors="replace").strip()
+    if not text.startswith("{"):
+        return Request(canonicalise(text), dont_filter=True)
+    try:
+        values = json.loads(text)
+        url = canonicalise(values.pop("url"))
+        method = str(values.pop("method", "GET")).upper()
+        meta = values.pop("meta", {})
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise BadUrl(f"{text!r} is not a JSON object with a 'url'") from exc
+    if method == "GET" and not values:
+        return Request(url, dont_filter=True, meta=meta)
+    return FormRequest(url, dont_filter=True, method=method, formdata=values, meta=meta)
+
+
+def _shard_arguments(spider: Spider) -> tuple[int, int | None]:
+    """Return -a shard and -a shards, checked."""
+    numbers: list[int | None] = []
+    for name, least in (("shard", 0), ("shards", 1)):
+        value = getattr(spider, name, None)
+        if value in (None, ""):
+            numbers.append(None)
+        elif str(value).isdigit() and int(value) >= least:
+            numbers.append(int(value))
+        else:
+            raise BadArgument(f"-a {name}={value} is not a whole number from {least}.")
+    shard, shards = numbers
+    shard = shard or 0
+    if shards is not None and shard >= shards:
+        raise BadArgument(f"-a shard={shard} is out of range: with -a shards={shards} it is 0 to {shards - 1}.")
+    return shard, shards
+
+
+def _domain_rules(config: Config) -> dict[str, DomainRule]:
+    """Return what DOWNLOAD_SLOTS says, by domain. Where two hosts of a domain are named, the slower counts."""
+    rules: dict[str, DomainRule] = {}
+    for host, slot in config.download_slots.items():
+        domain = domain_of_host(host.lower())
+        rule = DomainRule(float(slot.get("delay", config.download_delay)), int(slot.get("concurrency", 1)))
+        other = rules.get(domain, rule)
+        rules[domain] = DomainRule(max(rule.delay_s, other.delay_s), min(rule.at_once, other.at_once))
+    return rules
+
+
+def _robots_cache(config: Config) -> RobotsCache | None:
+    if not config.robotstxt_obey:
+        return None
+    return RobotsCache(_ROBOTS_ORIGINS, config.robots_seconds, config.backoff_seconds)
+
+
+def _target_within(fetch: RobotsFetch, url: str, location: bytes) -> str | None:
+    """Return where a robots.txt moved to, if it stays in its domain: another domain has its own clock."""
+    try:
+        target = canonicalise(location.decode("latin-1"), url)
+    except BadUrl:
+        return None
+    return target if domain_of(target) == fetch.domain else None

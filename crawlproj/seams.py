@@ -1,0 +1,76 @@
+"""Every touch of Scrapy's private parts, in one place and checked at the start.
+
+Scrapy has no public way to wake its engine, to learn that nothing more will come of a request, or that a
+shutdown has begun. These are the seams where we do it; when a Scrapy release moves them, `check` says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import scrapy
+from scrapy import Request
+from scrapy.core.engine import ExecutionEngine
+
+from crawlproj.errors import CrawlError
+
+
+class _InProgress(set[Request]):
+    """The engine's set of requests on their way; tells when one has left for good."""
+
+    def __init__(self, on_leave: Callable[[Request], None]) -> None:
+        super().__init__()
+        self._on_leave = on_leave
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._on_leave(request)
+
+
+def attach(engine: ExecutionEngine, *, on_leave: Callable[[Request], None], on_closing: Callable[[], None]) -> None:
+    """Have *on_leave* called for each request after its last callback and item, *on_closing* when a close begins."""
+    slot: Any = engine._slot
+    try:
+        if slot.inprogress or not callable(slot.close) or not callable(slot.nextcall.schedule):
+            raise AttributeError("the engine is already at work")
+    except AttributeError as exc:
+        raise CrawlError(
+            f"Scrapy {scrapy.__version__} is built otherwise than crawlproj knows ({exc}); use the locked version."
+        ) from exc
+    slot.inprogress = _InProgress(on_leave)
+    close = slot.close
+
+    def close_and_tell() -> Any:
+        on_closing()
+        return close()
+
+    slot.close = close_and_tell
+
+
+def wake(engine: ExecutionEngine) -> None:
+    """Have the engine ask the scheduler soon."""
+    if engine._slot is not None:
+        engine._slot.nextcall.schedule()
+
+
+def start_is_exhausted(engine: ExecutionEngine) -> bool:
+    """Whether all start requests of the spider have reached the scheduler."""
+    return engine._start is None
+
+
+def exit_with(code: int) -> None:
+    """Make the process end with *code*: `scrapy crawl` itself only knows 0 and 1."""
+    atexit.register(_leave, code)
+
+
+def _leave(code: int) -> None:
+    # Runs first of all exit handlers, having been registered last, so it does what the others would.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,1 @@
+"""The spiders: `web`, and whatever people add."""
