@@ -95,7 +95,8 @@ class Door:
         self._calls: set[asyncio.Task[Any]] = set()
         #: Calls that have failed at least once and are being repeated.
         self._waiting: set[object] = set()
-        self._last_seen = asyncio.get_running_loop().time()
+        #: When a call last succeeded, and when the first of those waiting now failed.
+        self._last_seen = self._away_since = 0.0
         self._reviving = asyncio.Lock()
 
     @classmethod
@@ -314,7 +315,7 @@ class Door:
     ) -> T:
         """Repeat *attempt* until Redis answers; say once that it is away, and once that it is back.
 
-        The time is counted from when Redis was last seen by any call, or with *wait_s* from now.
+        The time is counted from when a call, of whomever, last went through, or with *wait_s* from now.
         """
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -345,7 +346,9 @@ class Door:
                     return answer
                 # A lost connection is first made anew at once, and nobody is told: servers close idle ones.
                 if pause_s:
-                    away_s = clock() - (self._last_seen if wait_s is None else started)
+                    if not self._waiting:
+                        self._away_since = clock()
+                    away_s = clock() - (max(self._last_seen, self._away_since) if wait_s is None else started)
                     if away_s >= patience_s:
                         raise RedisAway(f"Redis at {self.where} {trouble}. {self._remedy()}")
                     self._tell_away(me, trouble, patience_s)
@@ -444,32 +447,48 @@ class Subscription:
         self._door = door
         self._connection = connection
         self._channels = channels
+        #: Since when nothing was heard; starts anew when we ask whether anybody is there.
+        self._silent_since = 0.0
         self._is_asked = False
 
     def __aiter__(self) -> Subscription:
         return self
 
     async def __anext__(self) -> Message:
+        clock = asyncio.get_running_loop().time
         while self._connection.is_connected:
             try:
-                async with asyncio.timeout(SILENCE_S):
+                async with asyncio.timeout_at(self._silent_since + SILENCE_S):
                     answer = await self._connection.read_response(disconnect_on_error=False)
+            except TimeoutError:
+                # A connection whose other end vanished is silent, too.
+                await self._give_up() if self._is_asked else await self._ask()
+                self._silent_since = clock()
+            except (RedisError, OSError):
+                await self._give_up()
+            else:
                 self._is_asked = False
+                self._silent_since = clock()
                 if answer[0] == b"message":
                     return answer[1], answer[2]
-            except (TimeoutError, RedisError, OSError) as exc:
-                # A connection whose other end vanished is silent, too.
-                if isinstance(exc, TimeoutError) and not self._is_asked:
-                    self._is_asked = True
-                    await self._connection.send_command("PING")
-                else:
-                    await self._connection.disconnect(nowait=True)
-        self._is_asked = False
         await self._door._until_answered(self._connect)
+        self._is_asked = False
+        self._silent_since = clock()
         return None
 
     async def _connect(self, answer_s: float) -> None:
-        await _exchange(self._connection, [("SUBSCRIBE", *self._channels)], answer_s)
+        [answer] = await _exchange(self._connection, [("SUBSCRIBE", *self._channels)], answer_s)
+        self._door._checked(answer)
+
+    async def _ask(self) -> None:
+        self._is_asked = True
+        try:
+            await self._connection.send_command("PING")
+        except (RedisError, OSError):
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        await self._connection.disconnect(nowait=True)
 
 
 def redact(url: str) -> str:

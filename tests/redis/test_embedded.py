@@ -139,7 +139,9 @@ def test_only_its_owner_may_connect(data_dir: Path) -> None:
     assert (data_dir / "redis").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_paused_server_is_not_started_a_second_time(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_paused_server_is_not_started_a_second_time(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "PING_S", 0.05)
     ensure_running(data_dir)
     os.kill(pid_of_server(data_dir), signal.SIGSTOP)
@@ -219,7 +221,9 @@ def test_data_of_a_newer_server_is_refused_instead_of_starting_empty(data_dir: P
     assert stop_if_unused(data_dir)
     (data_dir / "redis" / "VERSION").write_text("99.1.2\n")
 
-    with pytest.raises(RedisRefused, match=r"written by Redis 99\.1\.2.*Put redis-server 99\.1\.2 on PATH") as caught:
+    with pytest.raises(
+        RedisRefused, match=r"written by Redis 99\.1\.2.*Put redis-server 99\.1\.2 on PATH"
+    ) as caught:
         ensure_running(data_dir)
 
     assert "\n" not in str(caught.value)
