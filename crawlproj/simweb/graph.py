@@ -209,8 +209,9 @@ class World:
             )
         if kind is Kind.DUPLICATE:
             # Members of one group share every byte, so nothing here may depend on the page itself.
-            owner = site if part(s2, 0) < 0.7 else self.site(int(part(s2, 1) * self.spec.domains))
-            group = s2 >> 62
+            # Half of them repeat text of their own domain, half what domain 0 gave to everybody.
+            owner = site if part(s2, 0) < 0.5 else self.site(0)
+            group = s2 >> 63
             text_seed = self._dice.draws(owner.number, group | _GROUP)[0]
             language, charset, declared, canonical, absolute = owner.language, "utf-8", "both", None, True
             text_bytes = owner.spec.page_bytes

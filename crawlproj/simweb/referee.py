@@ -230,6 +230,26 @@ class Referee:
                     hurried[domain] = max(hurried.get(domain, 0.0), left_ms)
         return hurried
 
+    def _rushed(self, min_gap_ms: float | Callable[[str], float], tolerance_ms: float) -> dict[str, str]:
+        rushed: dict[str, tuple[float, float]] = {}
+        for domain, requests in self._by_domain.items():
+            if callable(min_gap_ms):
+                required_ms = delay_ms = min_gap_ms(domain)
+            else:
+                required_ms, delay_ms = min_gap_ms, self.required_gap_ms(domain, min_gap_ms)
+            free_ms = float("-inf")
+            for request in requests:
+                gap_ms = request.start_ms - free_ms
+                if required_ms > 0 and gap_ms < required_ms - tolerance_ms:
+                    rushed[domain] = min(rushed.get(domain, (gap_ms, required_ms)), (gap_ms, required_ms))
+                free_ms = max(free_ms, request.end_ms)
+                # Nobody can keep a Crawl-delay before having read it.
+                if request.url.endswith("/robots.txt") and _is_success(request):
+                    required_ms = delay_ms
+        return {
+            domain: f"{gap:.0f} ms instead of {required:.0f}" for domain, (gap, required) in rushed.items()
+        }
+
     # -- the verdict
 
     def verdict(
@@ -261,13 +281,7 @@ class Referee:
         at_once = self.max_concurrency(tolerance_ms=tolerance_ms)
         crowded = {domain: f"{n} at once" for domain, n in at_once.items() if n > max_at_once}
         problems += _problem(f"domains with more than {max_at_once} at once", crowded)
-        rushed = {}
-        for domain, gap_ms in self.smallest_gap_ms().items():
-            required_ms = (
-                min_gap_ms(domain) if callable(min_gap_ms) else self.required_gap_ms(domain, min_gap_ms)
-            )
-            if required_ms > 0 and gap_ms < required_ms - tolerance_ms:
-                rushed[domain] = f"{gap_ms:.0f} ms instead of {required_ms:.0f}"
+        rushed = self._rushed(min_gap_ms, tolerance_ms)
         problems += _problem("domains asked again too soon", rushed)
         hurried = {
             domain: f"{ms:.0f} ms early" for domain, ms in self.hurried(tolerance_ms=tolerance_ms).items()

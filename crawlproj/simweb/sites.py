@@ -120,7 +120,7 @@ def number_of(host: str) -> int | None:
 def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
     spec = world.for_domain(number)
     a, b, c, d = dice.draws(number, _SITE)
-    size = min(_LARGEST, -math.log(1.0 - unit(a)))
+    size = 1 + spec.size_spread * (min(_LARGEST, -math.log(1.0 - unit(a))) - 1)
     domain = address_of(number) if spec.naming == "ip" else name_of(number)
     subdomains = ("www.", "blog.") if spec.naming == "name" and part(b, 0) < 0.4 else ()
     robots, failures = _robots(spec, number, c)

@@ -42,8 +42,10 @@ class WorldSpec:
 
     seed: int = 1
     domains: int = 20
-    #: The mean; sizes vary, some domains are tiny and some several times larger.
+    #: The mean; some domains are tiny and some several times larger.
     pages_per_domain: int = 50
+    #: 0: every domain has exactly the mean number of pages.
+    size_spread: float = 1.0
     #: "ip": hosts are 127.a.b.c. "name": hosts are d00042.test, www.d00042.test, blog.d00042.test.
     naming: str = "ip"
     #: The server fills in its real port; URLs made before that carry none.
@@ -106,7 +108,7 @@ class WorldSpec:
         if self.pages_per_domain < 1:
             raise BadArgument(f"pages_per_domain={self.pages_per_domain} is too small; it is at least 1.")
         for name in FIELDS:
-            if name.endswith("_share") and not 0 <= getattr(self, name) <= 1:
+            if (name.endswith("_share") or name == "size_spread") and not 0 <= getattr(self, name) <= 1:
                 raise BadArgument(f"{name}={getattr(self, name)} is not a share; it is between 0 and 1.")
         for names in (PAGE_SHARES, ("gzip_share", "br_share", "zstd_share")):
             total = sum(getattr(self, name) for name in names)
