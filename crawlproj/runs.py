@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.redisio import keys
@@ -227,6 +228,37 @@ class Leader:
 
     async def step_down(self) -> None:
         await drop_name(self.run.door, keys.leader(self.run.name), self.process.instance)
+
+
+async def status_of(run: Run) -> dict[str, Any]:
+    """Return what `scrapy status` shows; its JSON form is an interface, so names only ever get added."""
+    figures, run_map = await run.figures(), await run.read_map()
+    counts = figures.counts
+    reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
+    return {
+        "run": run.name,
+        "state": run_map.state,
+        "waiting": figures.waiting,
+        "leased": figures.leased,
+        "fetched": counts["done"],
+        "failed": counts["failed"],
+        "skipped": counts["skipped"],
+        "retried": counts["retry"],
+        "returned": counts["returned"],
+        "reclaimed": counts["reclaimed"],
+        "admitted": figures.admitted,
+        "by_reason": reasons,
+        "pages_queued": figures.queue_pages,
+        "pages_being_parsed": sum(figures.taken.values()),
+        "pages_stored": figures.stored,
+        "partitions": run.partitions,
+        "partitions_owned": figures.owned,
+        "shards": run_map.shards,
+        "shards_alive": {
+            str(number): f"{holder.process.host}:{holder.process.pid}" for number, holder in run_map.alive.items()
+        },
+        "parsers": figures.taken,
+    }
 
 
 async def _read_record(door: Door, name: str) -> dict[str, str]:

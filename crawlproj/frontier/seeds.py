@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,16 @@ from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise
 
 _SUFFIXES = PublicSuffixList(accept_unknown=False)
+
+
+def seed_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of what a person named: a file, ``-`` for standard input, or a seed itself."""
+    if source == "-":
+        yield from enumerate(sys.stdin, 1)
+    elif "://" in source or (_SUFFIXES.privatesuffix(source.lower()) and not Path(source).exists()):
+        yield 1, source
+    else:
+        yield from read_seeds(source)
 
 
 def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:

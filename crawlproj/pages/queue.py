@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
 
 
 class PageQueue:
@@ -23,9 +25,11 @@ class PageQueue:
         self._held: dict[str, int] = {}
         self._heartbeats: dict[str, str] = {}
 
-    async def heartbeat(self, parser: str, now_ms: int, facts: Mapping[str, object] | None = None) -> None:
-        """Say that *parser* lives. *facts* are for people who look."""
-        beat = json.dumps({"at_ms": now_ms, **(facts or {})})
+    async def heartbeat(
+        self, parser: str, now_ms: int, process: ProcessName | None = None, **facts: object
+    ) -> None:
+        """Say that *parser* lives, and as which process. *facts* are for people who look."""
+        beat = json.dumps({"at_ms": now_ms, "process": process and asdict(process), **facts})
         self._heartbeats[parser] = beat
         await self._door.command("HSET", keys.parsers(self._run), parser, beat)
 
@@ -85,13 +89,16 @@ class PageQueue:
         return max(0, await self._take_back(parser, beat.encode())) if beat else 0
 
     async def take_back_dead(self, now_ms: int, silent_ms: int) -> dict[str, int]:
-        """Return the pages of parsers silent for longer than *silent_ms* to the head of the queue.
+        """Return the pages of dead parsers to the head of the queue.
 
+        Dead is who was silent for longer than *silent_ms*, or whose process is gone from this machine.
         Returns the dead and how many pages each had.
         """
         dead = {}
         for parser, beat in (await self._parsers()).items():
-            if now_ms - json.loads(beat)["at_ms"] > silent_ms:
+            record = json.loads(beat)
+            is_gone = record["process"] and ProcessName(**record["process"]).is_dead()
+            if is_gone or now_ms - record["at_ms"] > silent_ms:
                 pages = await self._take_back(parser, beat)
                 if pages >= 0:
                     dead[parser] = pages

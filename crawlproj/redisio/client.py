@@ -197,7 +197,10 @@ class Door:
             await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Let the calls on the wire come to their end, a few seconds at most, then disconnect."""
+        """Let the calls on the wire come to their end, a few seconds at most, then disconnect.
+
+        The last one to leave an embedded server stops it.
+        """
         if self._calls and not self.is_away:
             await asyncio.wait(self._calls, timeout=ANSWER_S)
         unfinished = list(self._calls)
@@ -213,6 +216,8 @@ class Door:
             pass
         self._free.clear()
         self._free_blocking.clear()
+        if self._data_dir is not None:
+            await asyncio.to_thread(embedded.stop_if_unused, self._data_dir)
 
     async def _check(self, start_wait_s: float) -> None:
         async def attempt(answer_s: float) -> str:

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from crawlproj import seams
 from crawlproj.errors import BadArgument, BadUrl, NoSeeds
 from crawlproj.frontier.feed import Feed
-from crawlproj.frontier.seeds import parse_seeds, read_seeds
+from crawlproj.frontier.seeds import parse_seeds, seed_lines
 from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
 from crawlproj.model.urls import canonicalise
 
@@ -101,7 +101,7 @@ class WebSpider(Spider):
             yield nothing
 
     async def _admit_seeds(self) -> None:
-        lines = parse_seeds(read_seeds(self.seeds))
+        lines = parse_seeds(seed_lines(self.seeds))
         given = new = refused = 0
         while batch := list(islice(lines, _SEEDS_AT_ONCE)):
             for complaint in (seed for seed in batch if isinstance(seed, str)):

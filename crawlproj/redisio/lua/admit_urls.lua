@@ -7,44 +7,37 @@
 -- ARGV[1] now (ms; 0: the server's clock)  ARGV[2] URLs a domain may have (0: any)  ARGV[3] wake channel
 -- ARGV[4] wake message  ARGV[5..] per domain: domain, count, then count times: mark ('': always), lane, entry
 -- returns {admitted, seen before, over the domain's budget}
-local now, budget = tonumber(ARGV[1]), tonumber(ARGV[2])
-if now == 0 then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local now, budget, time = tonumber(ARGV[1]), tonumber(ARGV[2]), redis.call('TIME')
+if now == 0 then now = time[1] * 1000 + math.floor(time[2] / 1000) end
 local meta = redis.call('HMGET', KEYS[1], 'seen', 'sleep')
 local seen, sleep = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
 
 -- `seen` grows by linear hashing: one bucket for every 200 fingerprints, the next one split when due,
 -- so that none comes near the 512 members beyond which Redis gives up the compact intset.
-local buckets = math.floor(seen / 200) + 1
-local span = 1
+local buckets, span = math.floor(seen / 200) + 1, 1
 while span < buckets do span = span * 2 end
 local function bucket_of(mark)
   local i = tonumber(string.sub(mark, -9)) % span
-  if i >= buckets then i = i - span / 2 end
-  return i
+  return i < buckets and i or i - span / 2
 end
 local function split()
   buckets = buckets + 1
   if span < buckets then span = span * 2 end
-  local from, to, moved = KEYS[4] .. (buckets - 1 - span / 2), KEYS[4] .. (buckets - 1), {}
+  local from, moved = KEYS[4] .. (buckets - 1 - span / 2), {}
   for _, mark in ipairs(redis.call('SMEMBERS', from)) do
     if bucket_of(mark) == buckets - 1 then moved[#moved + 1] = mark end
   end
-  if #moved > 0 then
-    redis.call('SREM', from, unpack(moved))
-    redis.call('SADD', to, unpack(moved))
-  end
+  if #moved == 0 then return end
+  redis.call('SREM', from, unpack(moved))
+  redis.call('SADD', KEYS[4] .. (buckets - 1), unpack(moved))
 end
 
 local admitted, known, over, wake, i = 0, 0, 0, false, 5
 while i <= #ARGV do
   local domain, last = ARGV[i], i + 1 + 3 * ARGV[i + 1]
   local state = redis.call('HGET', KEYS[3], domain) or '0 0 0 0 0 0'
-  local due, out, fails, total, rest = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
-  local before, lanes = tonumber(total), {}
-  total = before
+  local due, out, fails, before, rest = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+  local total, lanes = tonumber(before), {}
   for at = i + 2, last, 3 do
     local mark, lane = ARGV[at], ARGV[at + 1]
     if budget > 0 and total >= budget then
@@ -52,30 +45,26 @@ while i <= #ARGV do
     elseif mark ~= '' and redis.call('SADD', KEYS[4] .. bucket_of(mark), mark) == 0 then
       known = known + 1
     else
-      if mark ~= '' then
-        seen = seen + 1
-        if seen >= buckets * 200 then split() end
-      end
-      local entries = lanes[lane] or {}
-      entries[#entries + 1] = ARGV[at + 2]
-      lanes[lane], total = entries, total + 1
+      if mark ~= '' then seen = seen + 1 end
+      if seen >= buckets * 200 then split() end
+      lanes[lane] = lanes[lane] or {}
+      table.insert(lanes[lane], ARGV[at + 2])
+      total = total + 1
     end
   end
-  if total > before then
-    for lane, entries in pairs(lanes) do redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, unpack(entries)) end
+  for lane, entries in pairs(lanes) do
+    redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, unpack(entries))
+  end
+  if total > tonumber(before) then
     redis.call('HSET', KEYS[3], domain, table.concat({due, out, fails, total, rest}, ' '))
-    if out == '0' then
-      due = math.max(now, tonumber(due))
-      if redis.call('ZADD', KEYS[2], 'NX', due, domain) == 1 and due < sleep then wake, sleep = true, due end
-    end
-    admitted = admitted + total - before
+    due = math.max(now, tonumber(due))
+    if out == '0' and redis.call('ZADD', KEYS[2], 'NX', due, domain) == 1 and due < sleep then wake, sleep = true, due end
   end
-  i = last + 1
+  admitted, i = admitted + total - before, last + 1
 end
-if admitted > 0 then
-  redis.call('HINCRBY', KEYS[1], 'waiting', admitted)
-  redis.call('HINCRBY', KEYS[1], 'admitted', admitted)
-  redis.call('HSET', KEYS[1], 'seen', seen, 'sleep', sleep)
-  if wake then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
-end
+if admitted == 0 then return {admitted, known, over} end
+redis.call('HINCRBY', KEYS[1], 'waiting', admitted)
+redis.call('HINCRBY', KEYS[1], 'admitted', admitted)
+redis.call('HSET', KEYS[1], 'seen', seen, 'sleep', sleep)
+if wake then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 return {admitted, known, over}

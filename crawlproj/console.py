@@ -1,0 +1,79 @@
+"""What the commands that talk to a run have in common: options, Redis, and errors as one line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+
+from crawlproj.config import Config, load_config
+from crawlproj.errors import CrawlError
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.keys import check_run_name
+
+#: The run of the spider `web` when none is named.
+DEFAULT_RUN = "web"
+
+
+class RunCommand(ScrapyCommand):
+    """A command about a run. Subclasses say what they do in `work`, and in ``examples`` how it is typed."""
+
+    requires_project = True
+    requires_crawler_process = False
+    default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": False}
+    examples = ""
+    takes_arguments = False
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--run", default="", metavar="NAME", help=f"the run (default: {DEFAULT_RUN})")
+        parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
+        parser.epilog = "examples:\n" + self.examples
+
+    def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        super().process_options(args, opts)
+        if opts.data:
+            self.settings.set("CRAWL_DATA", opts.data, priority="cmdline")
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        name = type(self).__module__.rpartition(".")[2]
+        unknown = [arg for arg in args if arg.startswith("-") and arg != "-" or not self.takes_arguments]
+        if unknown:
+            raise UsageError(f"unknown argument {unknown[0]!r}; see: scrapy {name} -h", print_help=False)
+        try:
+            self.exitcode = asyncio.run(self.work(args, opts)) or 0
+        except CrawlError as exc:
+            print(f"scrapy {name}: {exc}", file=sys.stderr)
+            self.exitcode = exc.exit_code
+        except KeyboardInterrupt:
+            self.exitcode = 130
+
+    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
+        """Do it; returns the exit code, None for success."""
+        raise NotImplementedError
+
+    def config(self) -> Config:
+        return load_config(self.settings.copy_to_dict())
+
+    def run_name(self, opts: argparse.Namespace) -> str:
+        return check_run_name(opts.run or self.config().run or DEFAULT_RUN)
+
+    @asynccontextmanager
+    async def door(self) -> AsyncIterator[Door]:
+        config = self.config()
+        door = await Door.open(
+            url=config.redis_url,
+            data_dir=config.data,
+            params=config.redis_params,
+            wait_s=config.redis_wait_seconds,
+        )
+        try:
+            yield door
+        finally:
+            await door.close()

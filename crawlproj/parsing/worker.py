@@ -1,0 +1,273 @@
+"""A parser: takes pages from the queue, reads them, admits their links, and stores them.
+
+Pages are acknowledged by the commit of the segment they are in and their links are admitted before, so a
+parser may be killed at any moment: its pages come again, and links admitted twice are admitted once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from crawlproj.config import Config
+from crawlproj.errors import BadEnvelope, Fenced
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.records import Candidate, Page
+from crawlproj.pages.envelope import unpack
+from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.extract import Extract, extract
+from crawlproj.redisio.names import ProcessName
+from crawlproj.storage import jsonl
+from crawlproj.storage.jsonl import PageRow
+from crawlproj.storage.segments import SegmentWriter, recover, unfinished
+
+logger = logging.getLogger(__name__)
+
+#: How long one look at an empty queue takes: also how late a stop or the end may be noticed.
+_IDLE_S = 1.0
+#: How long more pages are waited for before an open segment is committed because there are none.
+_LINGER_S = 0.2
+_SUMMARY_S = 10.0
+
+
+def new_parser_name(name: str = "") -> str:
+    """Return a name no other parser ever had: *name* or the host's, the process, a random part."""
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "_", name or socket.gethostname())[:40]
+    return f"{readable}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+class Parser:
+    """One parser process. *is_over* tells whether the run has ended, so that an empty queue stays empty."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        queue: PageQueue,
+        frontier: Frontier,
+        directory: Path,
+        config: Config,
+        is_over: Callable[[], Awaitable[bool]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._process = ProcessName.of_this()
+        self._queue = queue
+        self._frontier = frontier
+        self._directory = directory
+        self._config = config
+        self._is_over = is_over
+        self._clock = clock
+        self._segment = SegmentWriter(directory, name, jsonl.SUFFIX)
+        self._segment_since_s = 0.0
+        #: Links admitted from the pages of the open segment.
+        self._segment_links = 0
+        self.is_stopping = False
+        self._beaten_s = float("-inf")
+        self._told_s = clock()
+        self._told_pages = 0
+        self._pages = 0
+        self._links = 0
+        self._errors = 0
+
+    def stop(self) -> None:
+        """Ask it to finish the pages at hand, commit, and leave."""
+        self.is_stopping = True
+
+    async def run(self) -> None:
+        """Work until the run is over or `stop` was called. Nothing is held then.
+
+        Leaves its pages behind if it raises or is cancelled: they are taken back when it has been
+        silent for CRAWL_SHARD_LEASE_SECONDS.
+        """
+        logger.info("parser %s started, pages go to %s", self._name, self._directory)
+        await self._beat()
+        await self._recover()
+        over = idle = False
+        while not self.is_stopping:
+            try:
+                await self._beat_when_due()
+                wait_s = _LINGER_S if self._segment.rows else _IDLE_S if idle and not over else 0.0
+                pages = await self._queue.take(self._name, self._config.parse_batch, wait_s)
+                await self._parse(pages)
+                if self._must_commit(queue_is_empty=not pages):
+                    await self._commit()
+                elif not pages and over:
+                    break
+                elif not pages:
+                    # Then one look more: pages may have come until it was over.
+                    over = await self._is_over()
+                idle = not pages
+            except Fenced as exc:
+                self._begin_anew(exc)
+            await self._tell_when_due()
+        try:
+            await self._commit()
+        except Fenced as exc:
+            self._begin_anew(exc)
+        await self._queue.leave(self._name)
+        await self._tell("parser stopped" if self.is_stopping else "parser ended, the run is over")
+
+    async def _parse(self, raw_pages: list[bytes]) -> None:
+        rows: list[PageRow] = []
+        candidates: dict[str, Candidate] = {}
+        for raw in raw_pages:
+            await self._beat_when_due()
+            row, links, depth = self._read(raw)
+            rows.append(row)
+            for link in links:
+                # The same link at two depths: the smaller one counts.
+                known = candidates.get(link)
+                if known is None or depth < known.depth:
+                    candidates[link] = Candidate(link, depth)
+        # Before the commit acknowledges the pages, or a crash in between would lose the links.
+        if candidates:
+            admitted = (await self._frontier.admit(candidates.values())).new
+            self._links += admitted
+            self._segment_links += admitted
+        if rows and not self._segment.rows:
+            self._segment_since_s = self._clock()
+        for row in rows:
+            self._segment.append(jsonl.encode(row))
+
+    def _read(self, raw: bytes) -> tuple[PageRow, list[str], int]:
+        """Return the row of a page, the links to follow from it, and their depth."""
+        try:
+            page = unpack(raw)
+        except BadEnvelope as exc:
+            self._errors += 1
+            logger.warning("page record could not be read: %s", exc)
+            return _row(Page("", "", "", 0, 0, 0, 0, error=str(exc)), Extract()), [], 0
+        try:
+            found = extract(page, self._config.max_body)
+        except Exception as exc:  # the top of the loop: one bad page must not stop the others
+            self._errors += 1
+            logger.warning("page could not be parsed: %s", page.url, exc_info=True)
+            page.error = page.error or f"{type(exc).__name__}: {exc}"
+            found = Extract()
+        depth = page.depth + 1
+        limit = self._config.depth_limit
+        return _row(page, found), found.links if not limit or depth <= limit else [], depth
+
+    def _must_commit(self, *, queue_is_empty: bool) -> bool:
+        if not self._segment.rows:
+            return False
+        return (
+            queue_is_empty
+            or self._segment.rows >= self._config.segment_pages
+            or self._clock() - self._segment_since_s >= self._config.segment_seconds
+        )
+
+    async def _commit(self) -> None:
+        rows, links = self._segment.rows, self._segment_links
+
+        async def record(segment: str, count: int) -> None:
+            await self._queue.commit(self._name, segment, count, {"stored": count, "links": links})
+
+        await self._segment.commit(record)
+        self._pages += rows
+        self._segment_links = 0
+
+    def _begin_anew(self, reason: Fenced) -> None:
+        """Drop what others now do: this parser was silent too long, its pages went back to the queue."""
+        logger.warning("segment given up: %s", reason)
+        self._segment.discard()
+        self._segment_links = 0
+        self._queue.forget(self._name)
+
+    async def _beat_when_due(self) -> None:
+        if self._clock() - self._beaten_s >= self._config.shard_lease_seconds / 6:
+            await self._beat()
+
+    async def _beat(self) -> None:
+        lease_s = self._config.shard_lease_seconds
+        late = lease_s / 2 < self._clock() - self._beaten_s < float("inf")
+        now_ms = await self._queue.now_ms()
+        await self._queue.heartbeat(self._name, now_ms, self._process, pages=self._pages, errors=self._errors)
+        self._beaten_s = self._clock()
+        if late:
+            # When Redis was away or the machine slept, all are late; whoever wakes first must not judge.
+            return
+        dead = await self._queue.take_back_dead(now_ms, int(lease_s * 1000))
+        for parser, pages in dead.items():
+            logger.warning("parser %s is dead, its %d pages are taken back", parser, pages)
+        if dead:
+            await self._recover()
+
+    async def _recover(self) -> None:
+        # In this order; see `recover`.
+        parts = unfinished(self._directory)
+        if parts:
+            living = await self._queue.parsers()
+            recover(parts, living, await self._queue.segments())
+
+    async def _tell_when_due(self) -> None:
+        has_news = self._pages + self._segment.rows > self._told_pages
+        if has_news and self._clock() - self._told_s >= _SUMMARY_S:
+            await self._tell("parser")
+
+    async def _tell(self, what: str) -> None:
+        now_s = self._clock()
+        pages = self._pages + self._segment.rows
+        rate = (pages - self._told_pages) / max(now_s - self._told_s, 0.001)
+        logger.info(
+            "%s: %d pages, %.1f pages/s, %d new links, %d errors, %d pages in the queue",
+            what, pages, rate, self._links, self._errors, await self._queue.length(),
+        )  # fmt: skip
+        self._told_s, self._told_pages = now_s, pages
+
+
+async def run_until_signal(parser: Parser, drain_s: float) -> None:
+    """Run *parser*; SIGTERM and SIGINT stop it, within *drain_s* even if Redis is away."""
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(parser.run(), name="parser")
+
+    def stop() -> None:
+        parser.stop()
+        loop.call_later(drain_s, running.cancel)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await running
+    except asyncio.CancelledError:
+        if not parser.is_stopping:
+            raise
+        logger.warning("parser did not come to an end within %g s; its pages are taken back later", drain_s)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _row(page: Page, found: Extract) -> PageRow:
+    return PageRow(
+        url=page.url,
+        final_url=page.url,
+        redirected_from=page.redirected_from or None,
+        domain=page.domain,
+        depth=page.depth,
+        status=page.status,
+        fetched_at=datetime.fromtimestamp(page.fetched_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        latency_ms=page.latency_ms,
+        content_type=found.content_type,
+        charset=found.charset,
+        title=found.title,
+        description=found.description,
+        text=found.text,
+        links=len(found.links),
+        body_bytes=found.body_bytes,
+        truncated=found.truncated,
+        content_hash=found.content_hash,
+        shard=page.shard,
+        attempt=page.attempt,
+        error=page.error or None,
+    )
