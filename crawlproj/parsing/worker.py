@@ -99,14 +99,14 @@ class Parser:
                 wait_s = _LINGER_S if self._segment.rows else _IDLE_S if idle and not over else 0.0
                 pages = await self._queue.take(self._name, self._config.parse_batch, wait_s)
                 await self._parse(pages)
+                idle = not pages and not self._segment.rows
                 if self._must_commit(queue_is_empty=not pages):
                     await self._commit()
-                elif not pages and over:
+                elif idle and over:
                     break
-                elif not pages:
+                elif idle:
                     # Then one look more: pages may have come until it was over.
                     over = await self._is_over()
-                idle = not pages
             except Fenced as exc:
                 self._begin_anew(exc)
             await self._tell_when_due()

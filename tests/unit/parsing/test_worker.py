@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from crawlproj.config import load_config
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Page
+from crawlproj.model.urls import domain_of
+from crawlproj.pages.envelope import pack
+from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
+from crawlproj.storage import read_pages
+from crawlproj.storage.segments import unfinished
+
+RUN = "web"
+PARTITIONS = 4
+Make = Callable[..., Parser]
+
+
+def a_page(url: str, body: str = "", *, depth: int = 0, status: int = 200, **more: object) -> bytes:
+    page = Page(
+        url,
+        RUN,
+        domain_of(url),
+        depth,
+        status,
+        1_700_000_000_123,
+        12,
+        {"content-type": "text/html"},
+        body.encode(),
+    )
+    for name, value in more.items():
+        setattr(page, name, value)
+    return pack(page)
+
+
+@pytest.fixture
+def make(door: Door, tmp_path: Path) -> Make:
+    """Makes parsers that end when the queue is empty."""
+
+    def make(
+        name: str = "p-1",
+        *,
+        door: Door = door,
+        is_over: bool = True,
+        clock: Callable[[], float] | None = None,
+        **settings: object,
+    ) -> Parser:
+        async def over() -> bool:
+            return is_over
+
+        more = {"clock": clock} if clock else {}
+        return Parser(
+            name=name,
+            queue=PageQueue(door, RUN),
+            frontier=Frontier(door, RUN, PARTITIONS),
+            directory=tmp_path / "pages",
+            config=load_config({"CRAWL_PARTITIONS": PARTITIONS, **settings}),
+            is_over=over,
+            **more,
+        )
+
+    return make
+
+
+async def push(door: Door, *pages: bytes) -> None:
+    await door.command("RPUSH", keys.pages(RUN), *pages)
+
+
+async def waiting(door: Door, domain: str) -> list[bytes]:
+    queue = keys.queue_prefix(RUN, partition_of(domain, PARTITIONS)) + f"1:{domain}"
+    entries: list[bytes] = await door.command("LRANGE", queue, 0, -1)
+    return entries
+
+
+def stored(tmp_path: Path) -> list[str]:
+    return [row["url"] for row in read_pages(tmp_path / "pages")]
+
+
+async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    body = "<title>T</title><body>word <a href='/x'>x</a> <a href='http://b.test/'>b</a>"
+    await push(
+        door, a_page("http://a.test/", body, depth=2, shard=3, attempt=1, redirected_from="http://c.test/")
+    )
+
+    await make().run()
+
+    [row] = read_pages(tmp_path / "pages")
+    assert row.pop("content_hash")
+    assert row == {
+        "url": "http://a.test/", "final_url": "http://a.test/", "redirected_from": "http://c.test/",
+        "domain": "a.test", "depth": 2, "status": 200, "fetched_at": "2023-11-14T22:13:20.123+00:00",
+        "latency_ms": 12, "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
+        "description": None, "text": "word x b", "links": 2, "body_bytes": len(body), "truncated": False,
+        "shard": 3, "attempt": 1, "error": None,
+    }  # fmt: skip
+    assert await waiting(door, "a.test") == [b"3 0 h/x"]
+    assert await waiting(door, "b.test") == [b"3 0 h/"]
+
+
+async def test_nothing_is_held_when_a_parser_has_ended(door: Door, make: Make, tmp_path: Path) -> None:
+    await push(door, *(a_page(f"http://a.test/{number}") for number in range(10)))
+
+    await make(CRAWL_PARSE_BATCH=3).run()
+
+    assert len(stored(tmp_path)) == 10
+    assert await PageQueue(door, RUN).unstored() == 0
+    assert await PageQueue(door, RUN).parsers() == set()
+    assert await door.command("HGET", keys.page_counters(RUN), "stored") == b"10"
+
+
+async def test_segments_hold_no_more_pages_than_they_may_by_a_batch(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    await push(door, *(a_page(f"http://a.test/{number}") for number in range(10)))
+
+    await make(CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4).run()
+
+    sizes = await door.command("HVALS", keys.segments(RUN))
+    assert sorted(sizes) == [b"2", b"4", b"4"]
+    assert len(list((tmp_path / "pages").glob("*.jsonl"))) == 3
+
+
+async def test_a_segment_is_committed_when_it_is_old(door: Door, make: Make) -> None:
+    await push(door, *(a_page(f"http://a.test/{number}") for number in range(3)))
+    ticks = iter(range(0, 10**9, 1))
+
+    await make(CRAWL_PARSE_BATCH=1, CRAWL_SEGMENT_SECONDS=0.5, clock=lambda: float(next(ticks))).run()
+
+    assert await door.command("HVALS", keys.segments(RUN)) == [b"1"] * 3
+
+
+@pytest.mark.parametrize(("limit", "entries"), [(0, [b"4 0 h/x"]), (4, [b"4 0 h/x"]), (3, [])])
+async def test_links_deeper_than_the_limit_are_not_followed(
+    door: Door, make: Make, limit: int, entries: list[bytes]
+) -> None:
+    await push(door, a_page("http://a.test/", "<a href='/x'>x</a>", depth=3))
+
+    await make(DEPTH_LIMIT=limit).run()
+
+    assert await waiting(door, "a.test") == entries
+
+
+async def test_a_link_at_two_depths_is_admitted_at_the_smaller(door: Door, make: Make) -> None:
+    await push(
+        door,
+        *(
+            a_page(f"http://b.test/{depth}", "<a href='http://a.test/'>x</a>", depth=depth)
+            for depth in (5, 1, 7)
+        ),
+    )
+
+    await make().run()
+
+    assert await waiting(door, "a.test") == [b"2 0 h/"]
+
+
+async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: Make, tmp_path: Path) -> None:
+    body = "<a href='/x'>x</a>"
+    await push(
+        door,
+        a_page("http://a.test/1", body, status=302),
+        a_page("http://a.test/2", body, status=404),
+        a_page("http://a.test/3", "", status=0, error="timeout"),
+    )
+
+    await make().run()
+
+    rows = list(read_pages(tmp_path / "pages"))
+    assert [(row["status"], row["text"], row["error"]) for row in rows] == [
+        (302, None, None), (404, None, None), (0, None, "timeout")
+    ]  # fmt: skip
+    assert await waiting(door, "a.test") == []
+
+
+async def test_a_page_that_cannot_be_parsed_has_a_row_and_a_warning_and_stops_nothing(
+    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def burst(html: str) -> None:
+        raise RuntimeError("too deep" if "bad" in html else "unexpected")
+
+    monkeypatch.setattr("crawlproj.parsing.extract.LexborHTMLParser", burst)
+    good = pack(
+        Page("http://a.test/good", RUN, "a.test", 0, 200, 0, 0, {"content-type": "text/plain"}, b"word")
+    )
+    await push(door, a_page("http://a.test/bad", "bad"), b"no envelope", good)
+
+    await make().run()
+
+    rows = list(read_pages(tmp_path / "pages"))
+    assert [row["url"] for row in rows] == ["http://a.test/bad", "", "http://a.test/good"]
+    assert [row["error"] and row["error"][:22] for row in rows] == [
+        "RuntimeError: too deep",
+        "page record begins wit",
+        None,
+    ]
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings[0].endswith("http://a.test/bad")
+
+
+async def test_a_stopped_parser_commits_what_it_has_and_leaves(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    await push(door, a_page("http://a.test/"))
+    parser = make(is_over=False, CRAWL_SEGMENT_SECONDS=3600)
+    running = asyncio.create_task(run_until_signal(parser, 10))
+    while await PageQueue(door, RUN).length():
+        pass
+
+    os.kill(os.getpid(), signal.SIGTERM)
+    await running
+
+    assert stored(tmp_path) == ["http://a.test/"]
+    assert unfinished(tmp_path / "pages") == []
+    assert await PageQueue(door, RUN).parsers() == set()
+
+
+async def test_pages_of_a_dead_parser_are_parsed_by_the_next(door: Door, make: Make, tmp_path: Path) -> None:
+    await push(door, a_page("http://a.test/1"), a_page("http://a.test/2"))
+    dead = PageQueue(door, RUN)
+    await dead.heartbeat("dead-1", 0)
+    await dead.take("dead-1", 1)
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "dead-1-000001.jsonl.part").write_bytes(b"{half")
+
+    await make().run()
+
+    assert stored(tmp_path) == ["http://a.test/1", "http://a.test/2"]
+    assert unfinished(tmp_path / "pages") == []
+
+
+async def test_a_parser_whose_process_is_gone_is_dead_at_once(door: Door, make: Make, tmp_path: Path) -> None:
+    await push(door, a_page("http://a.test/1"))
+    dead, here = PageQueue(door, RUN), ProcessName.of_this()
+    gone = ProcessName("x", here.host, here.pid, "another start")
+    await dead.heartbeat("dead-1", await dead.now_ms(), gone)
+    await dead.take("dead-1", 1)
+
+    await make().run()
+
+    assert stored(tmp_path) == ["http://a.test/1"]
+
+
+async def test_a_parser_whose_pages_were_taken_back_discards_them_and_goes_on(
+    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push(door, *(a_page(f"http://a.test/{number}") for number in range(4)))
+    thief = PageQueue(door, RUN)
+    parser = make(CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_SECONDS=3600)
+    steal = parser._parse
+
+    async def parse_then_be_robbed(pages: list[bytes]) -> None:
+        parser._parse = steal  # type: ignore[method-assign]
+        await steal(pages)
+        assert await thief.take_back_dead(await thief.now_ms() + 60_000, 30_000) == {"p-1": 2}
+
+    parser._parse = parse_then_be_robbed  # type: ignore[method-assign]
+
+    await parser.run()
+
+    assert stored(tmp_path) == [f"http://a.test/{number}" for number in range(4)]
+    assert "taken back" in caplog.text
+    assert unfinished(tmp_path / "pages") == []
+
+
+class PowerCut(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+@pytest.fixture
+async def other_door(redis_url: str, tmp_path: Path) -> AsyncIterator[Door]:
+    opened = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("step", ["admit", "append", "commit", "committed"])
+async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twice(
+    door: Door, other_door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    await push(door, *(a_page(f"http://a.test/{n}", f"<a href='/from-{n}'>x</a>") for n in range(6)))
+    dying = make("dying-1", door=other_door, CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4)
+    calls = 0
+
+    def die_the_second_time() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise PowerCut
+
+    if step == "admit":
+        monkeypatch.setattr(
+            dying, "_read", lambda raw, read=dying._read: (die_the_second_time(), read(raw))[1]
+        )
+    elif step == "append":
+        append = dying._segment.append
+        monkeypatch.setattr(dying._segment, "append", lambda line: (append(line), die_the_second_time()))
+    else:
+        commit = dying._queue.commit
+
+        async def commit_and_die(*args: object) -> None:
+            nonlocal calls
+            calls = 1
+            if step == "committed":
+                await commit(*args)  # type: ignore[arg-type]
+            die_the_second_time()
+
+        monkeypatch.setattr(dying._queue, "commit", commit_and_die)
+    with pytest.raises(PowerCut):
+        await dying.run()
+    if dying._segment._file:
+        dying._segment._file.close()
+    record = PageQueue(door, RUN)
+    await record.take_back_dead(await record.now_ms() + 60_000, 30_000)
+
+    await make("next-1").run()
+
+    assert sorted(stored(tmp_path)) == [f"http://a.test/{n}" for n in range(6)]
+    assert sorted(await waiting(door, "a.test")) == [b"1 0 h/from-%d" % n for n in range(6)]
+    assert await door.command("HGET", keys.page_counters(RUN), "stored") == b"6"
+    assert unfinished(tmp_path / "pages") == []
+
+
+def test_names_of_parsers_are_new_each_time_and_fit_for_files() -> None:
+    names = {new_parser_name("a/b c") for _ in range(100)}
+
+    assert len(names) == 100
+    assert all(name.startswith("a_b_c-") and "/" not in name for name in names)
