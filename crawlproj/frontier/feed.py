@@ -79,6 +79,7 @@ class _Held:
 
     lease: Lease
     handed_out_s: float = math.inf
+    delay_s: float = 0.0
     next_at_s: float = 0.0
     has_ended: bool = False
     page: bytes = b""
@@ -153,6 +154,8 @@ class Feed:
             if self._robots is not None:
                 origin = origin_of(lease.url)
                 rules = self._robots.get(origin, now_s)
+                if rules is not None and rules.crawl_delay_s:
+                    self.pacer.slow_down(lease.domain, rules.crawl_delay_s)
                 if rules is None:
                     self.pacer.ask_first(lease)
                     return self._robots_moved.pop(origin, None) or RobotsFetch(
@@ -164,6 +167,7 @@ class Feed:
                     self._refuse(lease, rules, self._robots)
                     continue
             held.handed_out_s = now_s
+            held.delay_s = self.pacer.delay_s(lease.domain)
             if self.pacer.buffered < self._limits.batch // 2:
                 self._stir.set()
             return lease
@@ -478,10 +482,12 @@ class Feed:
                 self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
 
     def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
-        settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
-        if settlement.outcome is not Outcome.PACED:
+        if settlement.outcome is Outcome.PACED:
+            settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
+        else:
             # Told once: whatever else is said about it from now on finds nothing.
-            self._held.pop(settlement.lease.token, None)
+            held = self._held.pop(settlement.lease.token)
+            settlement.delay_ms = int(held.delay_s * 1000)
         self._settlements.append((settlement, next_at_s))
         self._stir.set()
 

@@ -73,7 +73,7 @@ class Parser:
         self._segment_links = 0
         self.is_stopping = False
         self._beaten_s = float("-inf")
-        self._told_s = clock()
+        self._started_s = self._told_s = clock()
         self._told_pages = 0
         self._pages = 0
         self._links = 0
@@ -115,7 +115,8 @@ class Parser:
         except Fenced as exc:
             self._begin_anew(exc)
         await self._queue.leave(self._name)
-        await self._tell("parser stopped" if self.is_stopping else "parser ended, the run is over")
+        what = "parser stopped" if self.is_stopping else "parser ended, the run is over"
+        await self._tell(what, self._pages, self._clock() - self._started_s)
 
     async def _parse(self, raw_pages: list[bytes]) -> None:
         rows: list[PageRow] = []
@@ -211,19 +212,21 @@ class Parser:
             recover(parts, living, await self._queue.segments())
 
     async def _tell_when_due(self) -> None:
-        has_news = self._pages + self._segment.rows > self._told_pages
-        if has_news and self._clock() - self._told_s >= _SUMMARY_S:
-            await self._tell("parser")
+        pages, now_s = self._pages + self._segment.rows, self._clock()
+        if pages > self._told_pages and now_s - self._told_s >= _SUMMARY_S:
+            await self._tell("parser", pages - self._told_pages, now_s - self._told_s)
+            self._told_s, self._told_pages = now_s, pages
 
-    async def _tell(self, what: str) -> None:
-        now_s = self._clock()
-        pages = self._pages + self._segment.rows
-        rate = (pages - self._told_pages) / max(now_s - self._told_s, 0.001)
+    async def _tell(self, what: str, pages: int, seconds: float) -> None:
         logger.info(
             "%s: %d pages, %.1f pages/s, %d new links, %d errors, %d pages in the queue",
-            what, pages, rate, self._links, self._errors, await self._queue.length(),
-        )  # fmt: skip
-        self._told_s, self._told_pages = now_s, pages
+            what,
+            self._pages + self._segment.rows,
+            pages / max(seconds, 0.001),
+            self._links,
+            self._errors,
+            await self._queue.length(),
+        )
 
 
 async def run_until_signal(parser: Parser, drain_s: float) -> None:
