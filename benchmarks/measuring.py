@@ -1,0 +1,182 @@
+"""What every benchmark needs: a Redis of its own, CPU time, and a report that run.py can print and keep.
+
+Wall time says little on a shared machine, so what is compared is CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from crawlproj.redisio import embedded
+
+_READY_S = 20.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    quick: bool
+    redis_server: str
+    json_path: Path | None
+
+
+def read_options(description: str) -> Options:
+    """The options that run.py passes to every benchmark; each can be run alone with them, too."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast is it")
+    parser.add_argument("--redis-server", default=default_redis_server(), metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
+    given = parser.parse_args()
+    return Options(given.quick, given.redis_server, given.json)
+
+
+def default_redis_server() -> str:
+    return os.environ.get("REDIS_SERVER") or embedded.find_server().path
+
+
+@dataclass(slots=True)
+class Table:
+    title: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, *cells: object) -> None:
+        self.rows.append([str(cell) for cell in cells])
+        say("   " + " | ".join(self.rows[-1]))
+
+
+@dataclass(slots=True)
+class Goal:
+    """A line of the issue's table: what was wanted and what was measured, both as a person reads them."""
+
+    what: str
+    wanted: str
+    measured: str
+    is_met: bool
+
+
+@dataclass(slots=True)
+class Report:
+    redis_version: str
+    goals: list[Goal] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def table(self, title: str, *columns: str) -> Table:
+        say(f"-- {title}")
+        self.tables.append(Table(title, list(columns)))
+        return self.tables[-1]
+
+    def finish(self, options: Options) -> None:
+        for goal in self.goals:
+            say(
+                f"{'reached' if goal.is_met else 'MISSED '}  {goal.what}: {goal.measured} (wanted {goal.wanted})"
+            )
+        if options.json_path:
+            options.json_path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def say(line: str) -> None:
+    """Progress, for whoever waits."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float], form: str = ".1f") -> str:
+    """All repetitions, so that a reader sees how noisy the machine was."""
+    return " ".join(format(value, form) for value in sorted(values))
+
+
+def process_cpu_s(pid: int) -> float:
+    """User and system time of a process, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+class RedisServer:
+    """A redis-server on a unix socket while the ``with`` block runs. No AOF unless *aof*."""
+
+    def __init__(self, path: str, *, aof: bool = False) -> None:
+        self._path = path
+        self._aof = aof
+
+    def __enter__(self) -> Self:
+        # Not a long name: a socket's path has 107 bytes at most.
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        self._socket_path = self.folder / "redis.sock"
+        self.url = f"unix://{self._socket_path}"
+        self._child = subprocess.Popen(
+            [
+                self._path,
+                *("--port", "0", "--unixsocket", str(self._socket_path), "--dir", str(self.folder)),
+                *("--save", "", "--appendonly", "yes" if self._aof else "no", "--appendfsync", "everysec"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                self._connection = socket.socket(socket.AF_UNIX)
+                self._connection.connect(str(self._socket_path))
+                break
+            except OSError:
+                self._connection.close()
+                if self._child.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self._path} did not start; run it by hand to see why.") from None
+                time.sleep(0.005)
+        self._answers = self._connection.makefile("rb")
+        # What asking costs the server, so that it can be left out.
+        self._ask_s = 0.0
+        before_s = self.cpu_s()
+        for _ in range(200):
+            after_s = self.cpu_s()
+        self._ask_s = (after_s - before_s) / 200
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answers.close()
+        self._connection.close()
+        self._child.kill()
+        self._child.wait()
+        shutil.rmtree(self.folder)
+
+    def info(self, section: str) -> dict[str, str]:
+        self._connection.sendall(f"INFO {section}\r\n".encode())
+        size = int(self._answers.readline()[1:])
+        text = self._answers.read(size + 2).decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+    def cpu_s(self) -> float:
+        info = self.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+    def cpu_since_s(self, before_s: float) -> float:
+        """CPU time since *before_s*, without that of asking for it."""
+        return max(self.cpu_s() - before_s - self._ask_s, 1e-9)
+
+    def used_bytes(self) -> int:
+        return int(self.info("memory")["used_memory"])
+
+    @property
+    def version(self) -> str:
+        return self.info("server")["redis_version"]
