@@ -53,21 +53,21 @@ class Command(RunCommand):
                 frontier=Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages),
                 directory=config.data / "runs" / run.name / "pages",
                 config=config,
-                is_over=_is_over(run),
+                is_over=await _end_of(run),
             )
             await run_until_signal(parser, config.drain_seconds)
         return None
 
 
-def _is_over(run: Run) -> Callable[[], Awaitable[bool]]:
+async def _end_of(run: Run) -> Callable[[], Awaitable[bool]]:
     """Return what tells that *run* has ended, and not that it had ended before and is about to go on."""
-    patient_until_s = time.monotonic() + _RESUME_S
+    resumed_by_s = time.monotonic() + _RESUME_S if await run.state() == "finished" else 0.0
 
     async def is_over() -> bool:
-        nonlocal patient_until_s
+        nonlocal resumed_by_s
         if await run.state() != "finished":
-            patient_until_s = 0.0
+            resumed_by_s = 0.0
             return False
-        return time.monotonic() > patient_until_s
+        return time.monotonic() > resumed_by_s
 
     return is_over

@@ -1,3 +1,5 @@
+"""The page queue, and with it the scripts take_pages, commit_segment and take_back_pages."""
+
 from __future__ import annotations
 
 import asyncio
