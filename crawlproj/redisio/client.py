@@ -306,6 +306,7 @@ class Door:
             try:
                 return await _exchange(connection, commands, answer_s)
             finally:
+                # Used last, taken first: after a restart of Redis a repeat does not meet another dead one.
                 self._free.append(connection)
 
     def _new_connection(self) -> AbstractConnection:
@@ -344,7 +345,6 @@ class Door:
                 except (RedisError, OSError) as exc:
                     trouble = self._trouble_of(exc)
                     is_gone = True
-                    await self._drop_free_connections()
                 else:
                     self._last_seen = clock()
                     self._tell_back(me)
@@ -390,11 +390,6 @@ class Door:
                 await asyncio.to_thread(embedded.ensure_running, self._data_dir, wait_s=ANSWER_S)
             except RedisAway as exc:
                 logger.debug("the embedded Redis did not start", extra={"reason": str(exc)})
-
-    async def _drop_free_connections(self) -> None:
-        stale, self._free = self._free, []
-        for connection in stale:
-            await connection.disconnect(nowait=True)
 
     def _checked(self, answer: Any) -> Any:
         """The answer of one command, or the error it stands for."""

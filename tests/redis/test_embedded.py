@@ -250,17 +250,28 @@ async def test_the_server_stays_while_somebody_is_connected(data_dir: Path, embe
 
 
 async def test_the_last_one_out_turns_off_the_light_and_nothing_is_lost(data_dir: Path) -> None:
+    first, last = [await Door.open(url=None, data_dir=data_dir) for _ in range(2)]
+    await first.command("SET", "key", "kept")
+    socket = data_dir / "redis" / "redis.sock"
+
+    await first.close()
+    there_for_the_last = socket.exists()
+    await last.close()
+
+    assert there_for_the_last
+    assert not socket.exists()
     door = await Door.open(url=None, data_dir=data_dir)
-    await door.command("SET", "key", "kept")
+    assert await door.command("GET", "key") == b"kept"
     await door.close()
+
+
+def test_a_server_that_nobody_uses_can_be_stopped(data_dir: Path) -> None:
+    ensure_running(data_dir)
 
     stopped = stop_if_unused(data_dir)
 
     assert stopped
     assert not (data_dir / "redis" / "redis.sock").exists()
-    door = await Door.open(url=None, data_dir=data_dir)
-    assert await door.command("GET", "key") == b"kept"
-    await door.close()
 
 
 def test_stopping_a_server_that_does_not_run_does_nothing(data_dir: Path) -> None:

@@ -56,7 +56,9 @@ def test_an_unknown_script_is_refused_and_the_known_ones_are_named(tmp_path: Pat
         ("-- step: x.\n-- KEYS[1..] many\nreturn 1\n", r"line 2 must declare '-- KEYS\[1\]"),
     ],
 )
-def test_a_wrong_header_is_refused_with_what_would_be_right(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_wrong_header_is_refused_with_what_would_be_right(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     (tmp_path / "step.lua").write_text(text)
 
     with pytest.raises(BadScript, match=complaint):
@@ -64,7 +66,9 @@ def test_a_wrong_header_is_refused_with_what_would_be_right(tmp_path: Path, text
 
 
 def test_comments_below_the_header_declare_nothing(tmp_path: Path) -> None:
-    (tmp_path / "step.lua").write_text("-- step: x.\n-- KEYS[1] a\nlocal b = 1\n-- KEYS[9] is not meant\nreturn b\n")
+    (tmp_path / "step.lua").write_text(
+        "-- step: x.\n-- KEYS[1] a\nlocal b = 1\n-- KEYS[9] is not meant\nreturn b\n"
+    )
 
     assert Scripts(tmp_path)["step"].keys == ("a",)
 
