@@ -1,0 +1,224 @@
+"""A whole crawl under test: a simulated web, shards and parsers as real processes, and ways to hurt them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.redisio import embedded
+from crawlproj.redisio.client import Door
+from crawlproj.runs import Run, status_of
+from crawlproj.simweb.process import SimwebProcess
+from crawlproj.simweb.referee import Referee
+from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
+
+PROJECT = Path(__file__).parents[2]
+#: Longer than anything takes here, on a machine that does other things besides.
+PATIENCE_S = 90.0
+
+#: Quick versions of what is minutes in a real crawl.
+QUICK = {
+    "DOWNLOAD_DELAY": "0.1",
+    "CRAWL_SHARD_LEASE_SECONDS": "3",
+    "CRAWL_BACKOFF_SECONDS": "0.3",
+    "CRAWL_DRAIN_SECONDS": "5",
+    "DOWNLOAD_TIMEOUT": "5",
+}
+
+
+def wait_until(condition: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> Any:
+    """Wait for *condition* to give something true, and return that."""
+    deadline = time.monotonic() + within_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
+        time.sleep(0.05)
+    return value
+
+
+class Process:
+    """A `scrapy` command as a person would start it, its output in a file."""
+
+    def __init__(self, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+        self.log_path = log
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scrapy.cmdline", *arguments],
+                cwd=PROJECT,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def send(self, signum: int) -> None:
+        self.process.send_signal(signum)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, within_s: float = PATIENCE_S) -> int:
+        """Return the exit code; -9 for one that had to be killed after waiting in vain."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"still running after {within_s:g} s; its log ends:\n{self.log[-3000:]}")
+
+    def says(self, text: str) -> bool:
+        return text in self.log
+
+
+class Crew:
+    """The processes of one run in one data directory, on one simulated web."""
+
+    def __init__(self, directory: Path, simweb: SimwebProcess, settings: dict[str, str]) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.simweb = simweb
+        self.settings = QUICK | settings
+        self.seeds_file = directory / "seeds.txt"
+        self.seeds_file.write_text("".join(f"{url}\n" for url in simweb.seeds()))
+        self.environment: dict[str, str] = {}
+        self.processes: list[Process] = []
+
+    def scrapy(self, *arguments: str, name: str = "command") -> Process:
+        """Start any scrapy command with this crew's settings."""
+        settings = [f"--set={key}={value}" for key, value in self.settings.items()]
+        process = Process(
+            [*arguments, *settings, f"--set=CRAWL_DATA={self.data}"],
+            self.directory / f"{name}-{len(self.processes)}.log",
+            self.environment,
+        )
+        self.processes.append(process)
+        return process
+
+    def shard(self, number: int, *arguments: str) -> Process:
+        spider_arguments = [f"-a{argument}" for argument in arguments]
+        return self.scrapy("crawl", "web", f"-ashard={number}", *spider_arguments, name=f"shard{number}")
+
+    def parser(self) -> Process:
+        return self.scrapy("parser", name="parser")
+
+    def start(self, shards: int = 2, parsers: int = 1) -> list[Process]:
+        """Start a crawl from the seeds; returns the shards."""
+        started = [
+            self.shard(number, f"shards={shards}", f"seeds={self.seeds_file}") for number in range(shards)
+        ]
+        for _ in range(parsers):
+            self.parser()
+        return started
+
+    def status(self) -> dict[str, Any]:
+        return asyncio.run(self._status())
+
+    async def _status(self) -> dict[str, Any]:
+        url = self.environment.get("REDIS_URL") or self.settings.get("REDIS_URL")
+        door = await Door.open(url=url or embedded.ensure_running(self.data), data_dir=self.data)
+        try:
+            if await door.command("EXISTS", "crawl:{web}:run"):
+                return await status_of(await Run.find(door, "web"))
+            return dict.fromkeys(("fetched", "waiting", "leased", "pages_stored"), 0)
+        finally:
+            await door.close()
+
+    def wait_until(self, condition: Callable[[], Any], what: str) -> Any:
+        return wait_until(condition, what)
+
+    def wait_for_fetched(self, count: int) -> None:
+        wait_until(lambda: self.status()["fetched"] >= count, f"{count} URLs are fetched")
+
+    def requests_seen(self) -> int:
+        return len(self.simweb.log_path.read_text().splitlines())
+
+    def finish(self, *expected_to_end: Process) -> None:
+        """Wait until the run has ended by itself: every process given (or all) exits with 0."""
+        for process in expected_to_end or [p for p in self.processes if p.is_running]:
+            assert process.wait() == 0, process.log[-3000:]
+
+    def referee(self) -> Referee:
+        return self.simweb.referee()
+
+    def assert_content(self, *, twice_at_most: int = 0) -> None:
+        """The referee has nothing to object to, and what was fetched is stored, once.
+
+        *twice_at_most*: URLs that may have been fetched a second time, because a process that held them
+        was killed while fetching.
+        """
+        verdict = self.referee().verdict(
+            min_gap_ms=float(self.settings["DOWNLOAD_DELAY"]) * 1000, twice_allowed=twice_at_most
+        )
+        assert verdict.ok, verdict.report()
+        stored = Counter(page["url"] for page in self.pages())
+        assert [url for url, count in stored.items() if count > 1] == []
+        assert self.referee().expected() - set(stored) == set()
+
+    def pages(self) -> list[dict[str, Any]]:
+        return list(read_pages(self.data / "runs" / "web" / "pages"))
+
+    def redis_pid(self) -> int:
+        return int(_ask_redis(embedded.ensure_running(self.data), "process_id"))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if process.is_running:
+                process.send(signal.SIGCONT)
+                process.kill()
+        if (self.data / "redis").exists():
+            embedded.stop_if_unused(self.data)
+
+
+def _ask_redis(url: str, field: str) -> str:
+    async def ask() -> str:
+        door = await Door.open(url=url, data_dir=Path())
+        try:
+            info: bytes = await door.command("INFO", "server")
+        finally:
+            await door.close()
+        return next(line.split(":")[1] for line in info.decode().splitlines() if line.startswith(field))
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def crew_of(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
+    """Makes a crew on a simulated web: ``crew_of(WorldSpec(...), DOWNLOAD_DELAY="0.2")``."""
+    crews: list[Crew] = []
+
+    def make(spec: WorldSpec, **settings: str) -> Crew:
+        simweb = SimwebProcess(spec, tmp_path)
+        simweb.__enter__()
+        crews.append(Crew(tmp_path, simweb, settings))
+        return crews[-1]
+
+    yield make
+    for crew in crews:
+        crew.stop()
+        crew.simweb.stop()
+
+
+@pytest.fixture
+def json_of() -> Callable[[str], Any]:
+    """Reads the last line of an output as JSON."""
+    return lambda text: json.loads(text.strip().splitlines()[-1])

@@ -1,0 +1,214 @@
+"""Whole crawls, as people run them: complete, once, polite, ending, resuming - and while processes are hurt."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from crawlproj.errors import EXIT_FENCED
+from crawlproj.simweb.accesslog import read_log
+from crawlproj.simweb.spec import WorldSpec
+
+pytestmark = pytest.mark.e2e
+
+#: Requests a shard may have had in flight when it was killed: one per domain, no more.
+SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=25, latency_ms=20, throttle_share=0.0)
+
+
+def test_two_shards_fetch_every_url_once_and_never_share_a_domain(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec(seed=5, domains=30, pages_per_domain=15))
+
+    crew.start(shards=2)
+    crew.finish()
+
+    crew.assert_content()
+    shards_of = defaultdict(set)
+    for page in crew.pages():
+        shards_of[page["domain"]].add(page["shard"])
+    assert all(len(shards) == 1 for shards in shards_of.values())
+    assert {shard for shards in shards_of.values() for shard in shards} == {0, 1}
+
+
+def test_a_rough_web_is_crawled_to_its_end(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(
+        WorldSpec.rough(seed=11, domains=15, pages_per_domain=20, hang_s=3, retry_after_s=1),
+        DOWNLOAD_TIMEOUT="1.5",
+    )
+
+    crew.start(shards=2)
+    crew.finish()
+
+    crew.assert_content()
+
+
+def test_a_world_of_names_is_crawled_through_the_resolver_hook(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(
+        WorldSpec(seed=2, domains=8, pages_per_domain=10, naming="name"),
+        DNS_RESOLVER="crawlproj.simweb.names.SimwebResolver",
+    )
+
+    crew.start(shards=2)
+    crew.finish()
+
+    crew.assert_content()
+
+
+def test_a_killed_shard_started_again_goes_on_at_once(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL, CRAWL_SHARD_LEASE_SECONDS="60")
+    _, victim = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    victim.kill()
+    again = crew.shard(1)
+    crew.finish()
+
+    assert again.says("took 32 partitions"), again.log
+    crew.assert_content(twice_at_most=SMALL.domains)
+
+
+def test_the_others_take_over_from_a_killed_shard(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL)
+    survivor, victim = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    victim.kill()
+    crew.finish()
+
+    assert survivor.says("holding 64"), survivor.log
+    crew.assert_content(twice_at_most=SMALL.domains)
+
+
+def test_a_paused_shard_that_was_replaced_stops_itself(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL)
+    survivor, paused = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    paused.send(signal.SIGSTOP)
+    crew.wait_until(lambda: survivor.says("holding 64"), "the other holds all partitions")
+    paused.send(signal.SIGCONT)
+    code = paused.wait()
+    crew.finish()
+
+    assert code == EXIT_FENCED, paused.log
+    assert [line for line in paused.log.splitlines() if "shard 1 stops" in line and "ERROR" in line]
+    assert "Traceback" not in paused.log
+    crew.assert_content(twice_at_most=SMALL.domains)
+
+
+def test_shards_change_from_two_to_three_to_one_while_running(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec(seed=4, domains=24, pages_per_domain=30, latency_ms=20))
+    first, second = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    assert crew.scrapy("shards", "3").wait() == 0
+    third = crew.shard(2)
+    crew.wait_for_fetched(200)
+    assert third.says("holding 21"), third.log
+    assert crew.scrapy("shards", "1").wait() == 0
+
+    assert second.wait() == 0
+    assert third.wait() == 0
+    assert second.says("retired"), second.log
+    crew.finish()
+    assert first.says("holding 64"), first.log
+    crew.assert_content()
+
+
+def test_an_embedded_redis_killed_in_full_run_comes_back_with_everything(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL)
+    shards = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    os.kill(crew.redis_pid(), signal.SIGKILL)
+    crew.finish()
+
+    for shard in shards:
+        assert "Traceback" not in shard.log, shard.log
+    crew.assert_content()
+
+
+def test_a_redis_away_for_half_a_minute_is_waited_for_with_one_warning(
+    crew_of: Callable[..., Any], redis_server_factory: Callable[..., Any]
+) -> None:
+    server = redis_server_factory("--appendonly", "yes")
+    crew = crew_of(SMALL, CRAWL_SHARD_LEASE_SECONDS="30", CRAWL_REDIS_WAIT_SECONDS="120")
+    crew.environment["REDIS_URL"] = server.url
+    shards = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+
+    server.kill()
+    # How long it is away is what is tested.
+    time.sleep(30)
+    server.start()
+    crew.finish()
+
+    for process in crew.processes:
+        assert "Traceback" not in process.log, process.log
+    for shard in shards:
+        warnings = [line for line in shard.log.splitlines() if "WARNING" in line and "Redis" in line]
+        assert len(warnings) == 1, warnings
+    crew.assert_content()
+
+
+def test_a_run_ends_soon_after_its_last_page(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec.calm(seed=1, domains=6, pages_per_domain=8))
+
+    crew.start(shards=2)
+    crew.finish()
+    ended_ms = time.time() * 1000
+
+    last_ms = max(request.end_ms for request in read_log(crew.simweb.log_path))
+    assert ended_ms - last_ms < 5000
+    assert crew.status()["state"] == "finished"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_shard_returns_every_lease_and_the_run_resumes(
+    crew_of: Callable[..., Any], signum: int
+) -> None:
+    crew = crew_of(SMALL)
+    shards = crew.start(shards=2)
+    crew.wait_for_fetched(40)
+
+    for shard in shards:
+        shard.send(signum)
+    stopped_s = time.monotonic()
+    for shard in shards:
+        assert shard.wait() == 0, shard.log
+    took_s = time.monotonic() - stopped_s
+
+    status = crew.status()
+    assert took_s < float(crew.settings["CRAWL_DRAIN_SECONDS"])
+    assert status["leased"] == 0
+    assert status["waiting"] > 0
+    assert status["partitions_owned"] == 0
+
+    crew.shard(0)
+    crew.shard(1)
+    crew.finish()
+
+    crew.assert_content()
+
+
+def test_slow_downloads_are_cut_when_the_time_to_drain_is_over(crew_of: Callable[..., Any]) -> None:
+    slow = WorldSpec.calm(seed=1, domains=6, pages_per_domain=10, slow_share=1.0, slow_ms=30_000)
+    crew = crew_of(slow, CRAWL_DRAIN_SECONDS="2", DOWNLOAD_TIMEOUT="60")
+    [shard] = crew.start(shards=1)
+    crew.wait_until(lambda: crew.status()["leased"] >= 6, "the pages are asked for")
+
+    shard.send(signal.SIGTERM)
+    stopped_s = time.monotonic()
+    code = shard.wait()
+    took_s = time.monotonic() - stopped_s
+
+    assert code == 0, shard.log
+    assert took_s < 6
+    status = crew.status()
+    assert status["leased"] == 0
+    assert status["waiting"] == status["admitted"]
