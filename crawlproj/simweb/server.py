@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._current: _Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._paused = False
+        self._handed_ms = 0.0
         self._when_drained: Callable[[], None] | None = None
         self.last_used_s = loop.time()
 
@@ -113,6 +114,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
+        self._handed_ms = now_ms()
         if self._when_drained is not None:
             self._when_drained()
 
@@ -216,6 +218,8 @@ class Connection(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         self._sent += len(data)
+        # Before, not after: the client may have it, and act on it, before we are given the processor again.
+        self._handed_ms = now_ms()
         self._transport.write(data)
 
     def _dribble(self, body: bytes, size: int) -> None:
@@ -257,7 +261,7 @@ class Connection(asyncio.Protocol):
         self._log.add(
             Request(
                 asked.start_ms,
-                now_ms(),
+                self._handed_ms if complete else now_ms(),
                 answer.domain,
                 asked.host,
                 answer.url,
