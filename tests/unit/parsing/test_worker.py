@@ -217,8 +217,8 @@ async def test_a_stopped_parser_commits_what_it_has_and_leaves(
     await push(door, a_page("http://a.test/"))
     parser = make(is_over=False, CRAWL_SEGMENT_SECONDS=3600)
     running = asyncio.create_task(run_until_signal(parser, 10))
-    while await PageQueue(door, RUN).length():
-        pass
+    while await PageQueue(door, RUN).length():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
     os.kill(os.getpid(), signal.SIGTERM)
     await running
