@@ -215,7 +215,7 @@ async def measure_lease_settle(
 
 
 class Shard:
-    """Owns all partitions of a frontier in which every domain was fetched from once, so that chains are long."""
+    """Owns all partitions of a frontier whose domains were all fetched from once, so that chains are long."""
 
     def __init__(self, server: RedisServer, door: Door, frontier: Frontier, holds: list[Hold]) -> None:
         self._server = server

@@ -83,9 +83,8 @@ class Report:
 
     def finish(self, options: Options) -> None:
         for goal in self.goals:
-            say(
-                f"{'reached' if goal.is_met else 'MISSED '}  {goal.what}: {goal.measured} (wanted {goal.wanted})"
-            )
+            verdict = "reached" if goal.is_met else "MISSED "
+            say(f"{verdict}  {goal.what}: {goal.measured} (wanted {goal.wanted})")
         if options.json_path:
             options.json_path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 

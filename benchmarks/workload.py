@@ -1,4 +1,4 @@
-"""Candidates as pages of real sites would give them: URLs of about 60 bytes, on hosts with and without www."""
+"""Candidates as pages of real sites would give them: URLs of about 60 bytes, hosts with and without www."""
 
 from __future__ import annotations
 
