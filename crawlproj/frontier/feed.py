@@ -123,6 +123,7 @@ class Feed:
         self._wanted: set[int] = set()
         self._try_at_s: dict[int, float] = {}
         self._due_at_s: dict[int, float] = {}
+        self._woken: set[int] = set()
         self._held: dict[bytes, _Held] = {}
         self._robots_moved: dict[str, RobotsFetch] = {}
         self._by_partition: dict[int, int] = {}
@@ -183,7 +184,7 @@ class Feed:
         held.has_ended = True
         held.next_at_s = self.pacer.ended(lease.domain, ended, now_s)
         if held.next_at_s - now_s > self._limits.chain_s:
-            self._return_leases(self.pacer.withdraw(lambda other: other.domain == lease.domain), held.next_at_s)
+            self._return_leases(self.pacer.withdraw(lambda other: other.domain == lease.domain))
         self._arm_timer(now_s)
         return ended.retryable and lease.attempt + 1 < self._limits.max_attempts
 
@@ -268,11 +269,10 @@ class Feed:
             return
         for token in sorted(self._held, key=lambda token: -self._held[token].lease.number):
             held = self._held[token]
-            if held.handed_out_s < math.inf and not held.has_ended:
-                # Still on its way when we leave: it ends with us.
-                held.next_at_s = self._clock() + self.pacer.delay_s(held.lease.domain)
-            else:
-                held.next_at_s = max(held.next_at_s, self.pacer.next_at_s(held.lease.domain))
+            held.next_at_s = max(held.next_at_s, self.pacer.next_at_s(held.lease.domain))
+            if self.pacer.in_flight(held.lease.domain):
+                # Still on its way when we leave, or its robots.txt is: it ends with us.
+                held.next_at_s = max(held.next_at_s, self._clock() + self.pacer.delay_s(held.lease.domain))
             self._settle_later(Settlement(held.lease, Outcome.RETURNED), held.next_at_s)
         try:
             await self._flush()
@@ -295,7 +295,8 @@ class Feed:
 
     async def _pump(self) -> None:
         try:
-            while True:
+            # A turn is never cut: what a step did unseen, such as leasing, nobody would undo.
+            while not self._closing:
                 await self._turn()
                 await self._rest()
         except CrawlError as exc:
@@ -308,6 +309,8 @@ class Feed:
         await self._flush()
         if self._clock() >= self._keep_at_s:
             await self._keep()
+        if self._closing:
+            return
         await self._change_ownership()
         if await self._lease():
             self._on_work()
@@ -332,15 +335,17 @@ class Feed:
         await asyncio.sleep(_LINGER_S)
 
     async def _flush(self) -> None:
-        while self._candidates:
-            candidates, self._candidates = self._candidates, []
+        # Both stay in their lists until Redis has them: a step that failed is taken again on close.
+        while candidates := list(self._candidates):
             await self.frontier.admit(candidates)
-        if self._settlements:
-            settlements, self._settlements = self._settlements, []
+            del self._candidates[: len(candidates)]
+        if settlements := list(self._settlements):
             now_s = self._clock()
+            self._woken.clear()
             for settlement, next_at_s in settlements:
                 settlement.wait_ms = max(0, math.ceil((next_at_s - now_s) * 1000))
             due_in_ms = await self.frontier.settle(settlement for settlement, _ in settlements)
+            del self._settlements[: len(settlements)]
             for settlement, _ in settlements:
                 self._forget(settlement)
             self._note_due(due_in_ms)
@@ -349,9 +354,14 @@ class Feed:
         """Renew all holds; look at the map."""
         before_s = self._clock()
         ttl_ms = int(self._limits.shard_lease_s * 1000)
+        self._woken.clear()
         due_in_ms = await self.frontier.renew(list(self._holds.values()), ttl_ms)
         await self.number.keep(starting=self.starting)
+        lapsed = before_s >= self._owned_until_s
         self._owned_until_s = before_s + self._limits.shard_lease_s * 0.75
+        if lapsed and self.pacer.buffered:
+            # `take` refused them meanwhile, and no timer will ask again.
+            self._on_work()
         self._keep_at_s = before_s + self._limits.shard_lease_s / 3
         self._note_due(due_in_ms)
         self._drop_stuck(before_s)
@@ -374,8 +384,7 @@ class Feed:
         unwanted = set(self._holds) - self._wanted - self._leaving
         if unwanted:
             self._leaving |= unwanted
-            for lease in self.pacer.withdraw(lambda lease: lease.partition in unwanted):
-                self._return_leases([lease], self.pacer.next_at_s(lease.domain))
+            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in unwanted))
 
     async def _change_ownership(self) -> None:
         """Release what is empty and not ours to keep, acquire what is ours and free."""
@@ -392,7 +401,7 @@ class Feed:
         ttl_ms = int(self._limits.shard_lease_s * 1000)
         taken = 0
         for partition in [p for p, at_s in self._try_at_s.items() if at_s <= now_s]:
-            hold = await self.frontier.acquire(
+            acquired = await self.frontier.acquire(
                 partition,
                 self.number.process.instance,
                 ttl_ms=ttl_ms,
@@ -400,11 +409,11 @@ class Feed:
                 delays_ms={d: int(rule.delay_s * 1000) for d, rule in self.pacer.rules.domains.items()},
                 heir_of=self.number.heir_of,
             )
-            if hold is None:
+            if acquired is None:
                 self._try_at_s[partition] = now_s + 1.0
                 continue
             del self._try_at_s[partition]
-            self._holds[partition] = hold
+            self._holds[partition] = acquired
             self._due_at_s[partition] = now_s
             taken += 1
         if taken:
@@ -423,6 +432,7 @@ class Feed:
             self._due_at_s.update(dict.fromkeys(due, now_s + _QUEUE_LOOK_S))
             return False
         each = max(1, math.ceil(room / len(due)))
+        self._woken.clear()
         leases, due_in_ms = await self.frontier.lease(
             [(self._holds[p], each) for p in due],
             chain=self._limits.chain,
@@ -458,10 +468,12 @@ class Feed:
                     now_s = self._clock()
                     word = message[1] if message else b""
                     if word.isdigit():
+                        self._woken.add(int(word))
                         if int(word) in self._holds:
                             self._due_at_s[int(word)] = now_s
                     else:
                         self._keep_at_s = now_s
+                        self._woken.update(self._holds)
                         self._due_at_s = dict.fromkeys(self._holds, now_s)
                         self._try_at_s = dict.fromkeys(self._try_at_s, now_s)
                     self._stir.set()
@@ -478,7 +490,8 @@ class Feed:
     def _note_due(self, due_in_ms: dict[int, int]) -> None:
         now_s = self._clock()
         for partition, ms in due_in_ms.items():
-            if partition in self._holds:
+            # A wake that came while we waited for this answer is newer than the answer.
+            if partition in self._holds and partition not in self._woken:
                 self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
 
     def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
@@ -491,9 +504,9 @@ class Feed:
         self._settlements.append((settlement, next_at_s))
         self._stir.set()
 
-    def _return_leases(self, leases: Iterable[Lease], next_at_s: float) -> None:
-        for lease in leases:
-            self._settle_later(Settlement(lease, Outcome.RETURNED), next_at_s)
+    def _return_leases(self, leases: Iterable[tuple[Lease, float]], not_before_s: float = 0.0) -> None:
+        for lease, next_at_s in leases:
+            self._settle_later(Settlement(lease, Outcome.RETURNED), max(next_at_s, not_before_s))
 
     def _forget(self, settlement: Settlement) -> None:
         if settlement.outcome is not Outcome.PACED:
@@ -504,7 +517,7 @@ class Feed:
         failures, again_at_s = robots.trouble(origin_of(lease.url))
         if rules.retry and failures < self._limits.max_attempts:
             same = self.pacer.withdraw(lambda other: other.domain == lease.domain)
-            self._return_leases([*same, lease], again_at_s)
+            self._return_leases([*same, (lease, self._held[lease.token].next_at_s)], again_at_s)
         else:
             reason = "robots_unreachable" if rules.retry else "robots"
             self._settle_later(Settlement(lease, Outcome.SKIPPED, reason), self._held[lease.token].next_at_s)
@@ -540,7 +553,8 @@ class Feed:
         return self._ended and isinstance(self._error, Fenced)
 
     async def _stop_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._stir.set()
+        for listener in self._tasks[1:]:
+            listener.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []

@@ -57,7 +57,7 @@ class DelayRules:
         if not ended.error and ended.status not in THROTTLED:
             return max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s))
         # Doubles with every failure, so a domain in trouble is asked less and less.
-        rest_s = self.backoff_s * 2 ** min(fails, 20)
+        rest_s = self.backoff_s * 2.0 ** min(fails, 20)
         if ended.retry_after_s is not None:
             rest_s = max(rest_s if fails else 0.0, ended.retry_after_s)
         return max(delay_s, min(self.max_delay_s, rest_s))
@@ -155,21 +155,30 @@ class Pacer:
         line = self._lines.get(domain)
         return line.next_at_s if line else 0.0
 
+    def in_flight(self, domain: str) -> bool:
+        line = self._lines.get(domain)
+        return line is not None and line.in_flight > 0
+
     def due_in_s(self, now_s: float) -> float | None:
         """Return how long until `take` may have something, or None when time alone will not bring it."""
         return max(0.0, self._heap[0][0] - now_s) if self._heap else None
 
-    def withdraw(self, unwanted: Callable[[Lease], bool]) -> list[Lease]:
-        """Take the leases not handed out yet for which *unwanted* is true, the last lent first."""
-        withdrawn: list[Lease] = []
+    def withdraw(self, unwanted: Callable[[Lease], bool]) -> list[tuple[Lease, float]]:
+        """Take the leases not handed out yet for which *unwanted* is true, the last lent first.
+
+        With each comes the time its domain may be asked next. One whose robots.txt is being fetched in
+        its place stays: that request belongs to it.
+        """
+        withdrawn: list[tuple[Lease, float]] = []
         for line in list(self._lines.values()):
-            gone = [lease for lease in line.waiting if unwanted(lease)]
+            first = line.waiting[0] if line.asking else None
+            gone = [lease for lease in line.waiting if lease is not first and unwanted(lease)]
             if gone:
-                line.waiting = deque(lease for lease in line.waiting if not unwanted(lease))
+                line.waiting = deque(lease for lease in line.waiting if lease not in gone)
                 self.buffered -= len(gone)
-                withdrawn += gone
+                withdrawn += ((lease, line.next_at_s) for lease in gone)
                 self._forget_if_empty(line)
-        withdrawn.sort(key=lambda lease: (lease.partition, -lease.number))
+        withdrawn.sort(key=lambda pair: (pair[0].partition, -pair[0].number))
         return withdrawn
 
     def _end(self, line: _Line, next_at_s: float) -> float:
