@@ -125,7 +125,9 @@ class Run:
     async def set_shards(self, shards: int) -> None:
         """Change the number of shards; those alive learn of it at once."""
         if not 1 <= shards <= self.partitions:
-            raise BadArgument(f"{shards} shards: choose 1 to {self.partitions}, the number of partitions of the run.")
+            raise BadArgument(
+                f"{shards} shards: choose 1 to {self.partitions}, the number of partitions of the run."
+            )
         await self.door.command("HSET", keys.run_record(self.name), "shards", shards)
         await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
 
@@ -198,6 +200,8 @@ class Leader:
 
     async def is_over(self) -> bool:
         """Whether the run has ended. Call it again soon: it takes two readings to be sure."""
+        # The map first: a shard that says it has started has admitted its seeds, so the figures show them.
+        run_map = await self.run.read_map()
         figures = await self.run.figures()
         if figures.outstanding:
             self._quiet_since_s = None
@@ -213,7 +217,7 @@ class Leader:
         if self._quiet_since_s is None or self._quiet_steps != figures.steps():
             self._quiet_since_s, self._quiet_steps = now_s, figures.steps()
             return False
-        if any(holder.starting for holder in (await self.run.read_map()).alive.values()):
+        if any(holder.starting for holder in run_map.alive.values()):
             return False
         return now_s - self._quiet_since_s >= self.idle_before_close_s
 
@@ -255,7 +259,8 @@ async def status_of(run: Run) -> dict[str, Any]:
         "partitions_owned": figures.owned,
         "shards": run_map.shards,
         "shards_alive": {
-            str(number): f"{holder.process.host}:{holder.process.pid}" for number, holder in run_map.alive.items()
+            str(number): f"{holder.process.host}:{holder.process.pid}"
+            for number, holder in run_map.alive.items()
         },
         "parsers": figures.taken,
     }
@@ -272,7 +277,8 @@ def _pairs(flat: list[bytes] | dict[bytes, bytes]) -> list[tuple[str, str]]:
 
 
 def _partition_pattern(run: str) -> str:
-    return keys.meta(run, 0).replace("p0", "p*").rpartition(":")[0] + ":*"
+    # With the colon and the brace, which no run's name has: 'exp01' is not to be mistaken for its partition 0.
+    return keys.meta(run, 0).replace(":p0}:meta", ":p*}:*")
 
 
 def _now_ms() -> int:
