@@ -48,7 +48,8 @@ def encode_request(request: Request, spider: Spider) -> str:
         for name, value in values.items()
         if name != "url" and value != _DEFAULTS.get(name, _DEFAULTS)
     }
-    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False) if parts else ""
+    # ASCII only: half a surrogate pair, which JSON can escape, would not become bytes on the way to Redis.
+    return json.dumps(parts, separators=(",", ":")) if parts else ""
 
 
 def decode_request(url: str, extra: str, spider: Spider) -> Request:
