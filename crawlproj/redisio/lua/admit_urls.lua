@@ -23,13 +23,11 @@ end
 local function split()
   buckets = buckets + 1
   if span < buckets then span = span * 2 end
-  local from, moved = KEYS[4] .. (buckets - 1 - span / 2), {}
+  local from, to = KEYS[4] .. (buckets - 1 - span / 2), KEYS[4] .. (buckets - 1)
+  -- One by one: a bucket somebody filled on purpose may hold more than a command takes arguments.
   for _, mark in ipairs(redis.call('SMEMBERS', from)) do
-    if bucket_of(mark) == buckets - 1 then moved[#moved + 1] = mark end
+    if bucket_of(mark) == buckets - 1 then redis.call('SMOVE', from, to, mark) end
   end
-  if #moved == 0 then return end
-  redis.call('SREM', from, unpack(moved))
-  redis.call('SADD', KEYS[4] .. (buckets - 1), unpack(moved))
 end
 
 local admitted, known, over, wake, i = 0, 0, 0, false, 5
