@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import ClassVar
 
 from scrapy.commands import ScrapyCommand
@@ -38,12 +38,12 @@ class RunCommand(ScrapyCommand):
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         super().process_options(args, opts)
-        if opts.data:
+        if opts.data and self.settings is not None:
             self.settings.set("CRAWL_DATA", opts.data, priority="cmdline")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         name = type(self).__module__.rpartition(".")[2]
-        unknown = [arg for arg in args if arg.startswith("-") and arg != "-" or not self.takes_arguments]
+        unknown = [arg for arg in args if (arg.startswith("-") and arg != "-") or not self.takes_arguments]
         if unknown:
             raise UsageError(f"unknown argument {unknown[0]!r}; see: scrapy {name} -h", print_help=False)
         try:
@@ -59,6 +59,7 @@ class RunCommand(ScrapyCommand):
         raise NotImplementedError
 
     def config(self) -> Config:
+        assert self.settings is not None
         return load_config(self.settings.copy_to_dict())
 
     def run_name(self, opts: argparse.Namespace) -> str:

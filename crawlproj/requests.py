@@ -40,7 +40,8 @@ def encode_request(request: Request, spider: Spider) -> str:
         values = request.to_dict(spider=spider)
     except ValueError as exc:
         raise RequestNotSerialisable(
-            f"{request} cannot wait in the frontier: {exc}. Use a method of the spider {spider.name!r} as callback."
+            f"{request} cannot wait in the frontier: {exc}. "
+            f"Use a method of the spider {spider.name!r} as callback."
         ) from exc
     values["meta"] = {name: value for name, value in values["meta"].items() if name not in _PASSING_META}
     parts = {

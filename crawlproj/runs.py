@@ -95,8 +95,8 @@ class Run:
         stored = await _read_record(door, name)
         if int(stored["version"]) != KEYS_VERSION:
             raise RunMismatch(
-                f"Run {name!r} has keys of version {stored['version']}, this program writes version {KEYS_VERSION}. "
-                "Use the program that made it, or another run name."
+                f"Run {name!r} has keys of version {stored['version']}, this program writes version "
+                f"{KEYS_VERSION}. Use the program that made it, or another run name."
             )
         if int(stored["partitions"]) != partitions:
             raise RunMismatch(
@@ -277,7 +277,7 @@ def _pairs(flat: list[bytes] | dict[bytes, bytes]) -> list[tuple[str, str]]:
 
 
 def _partition_pattern(run: str) -> str:
-    # With the colon and the brace, which no run's name has: 'exp01' is not to be mistaken for its partition 0.
+    # With the colon and the brace, which no run's name has: 'exp01' is not taken for its partition 0.
     return keys.meta(run, 0).replace(":p0}:meta", ":p*}:*")
 
 

@@ -22,7 +22,15 @@ from twisted.python.failure import Failure
 
 from crawlproj import seams
 from crawlproj.config import Config, load_config
-from crawlproj.errors import BadArgument, BadUrl, CrawlError, Fenced, NoSeeds, RedisAway, RequestNotSerialisable
+from crawlproj.errors import (
+    BadArgument,
+    BadUrl,
+    CrawlError,
+    Fenced,
+    NoSeeds,
+    RedisAway,
+    RequestNotSerialisable,
+)
 from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.ownership import ShardNumber
@@ -201,7 +209,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 if reason == "finished" and not self.persist and not (await self.run.read_map()).alive:
                     await self.run.delete()
             except CrawlError as exc:
-                logger.error("leases could not be given back: %s; they are lent again when their hold ends", exc)
+                logger.error(
+                    "leases could not be given back: %s; they are lent again when their hold ends", exc
+                )
         if self._door is not None:
             await self._door.close()
 
@@ -343,9 +353,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         await asyncio.sleep(self.config.drain_seconds)
         logger.warning("downloads in flight were cut after CRAWL_DRAIN_SECONDS=%g", self.config.drain_seconds)
         await self._close("drained")
-        from twisted.internet import reactor
-
-        reactor.stop()  # type: ignore[attr-defined]
+        seams.stop_reactor()
 
     async def _lead(self, leader: Leader) -> None:
         """While this shard has nothing to do, find out whether anybody has."""
@@ -439,12 +447,14 @@ def _shard_arguments(spider: Spider) -> tuple[int, int | None]:
     shard, shards = numbers
     shard = shard or 0
     if shards is not None and shard >= shards:
-        raise BadArgument(f"-a shard={shard} is out of range: with -a shards={shards} it is 0 to {shards - 1}.")
+        raise BadArgument(
+            f"-a shard={shard} is out of range: with -a shards={shards} it is 0 to {shards - 1}."
+        )
     return shard, shards
 
 
 def _domain_rules(config: Config) -> dict[str, DomainRule]:
-    """Return what DOWNLOAD_SLOTS says, by domain. Where two hosts of a domain are named, the slower counts."""
+    """Return what DOWNLOAD_SLOTS says, by domain. Of two hosts of one domain the slower counts."""
     rules: dict[str, DomainRule] = {}
     for host, slot in config.download_slots.items():
         domain = domain_of_host(host.lower())

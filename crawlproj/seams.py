@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import scrapy
 from scrapy import Request
@@ -32,15 +32,21 @@ class _InProgress(set[Request]):
         self._on_leave(request)
 
 
-def attach(engine: ExecutionEngine, *, on_leave: Callable[[Request], None], on_closing: Callable[[], None]) -> None:
-    """Have *on_leave* called for each request after its last callback and item, *on_closing* when a close begins."""
+def attach(
+    engine: ExecutionEngine, *, on_leave: Callable[[Request], None], on_closing: Callable[[], None]
+) -> None:
+    """Have *on_leave* called for each request after its last callback and item.
+
+    *on_closing* is called when a close begins, before the requests in flight are waited for.
+    """
     slot: Any = engine._slot
     try:
         if slot.inprogress or not callable(slot.close) or not callable(slot.nextcall.schedule):
             raise AttributeError("the engine is already at work")
     except AttributeError as exc:
         raise CrawlError(
-            f"Scrapy {scrapy.__version__} is built otherwise than crawlproj knows ({exc}); use the locked version."
+            f"Scrapy {scrapy.__version__} is built otherwise than crawlproj knows ({exc}); "
+            "use the locked version."
         ) from exc
     slot.inprogress = _InProgress(on_leave)
     close = slot.close
@@ -61,6 +67,14 @@ def wake(engine: ExecutionEngine) -> None:
 def start_is_exhausted(engine: ExecutionEngine) -> bool:
     """Whether all start requests of the spider have reached the scheduler."""
     return engine._start is None
+
+
+def stop_reactor() -> None:
+    """Stop now, whatever is still in flight, as Scrapy does at a second Ctrl-C."""
+    # Not at module level: importing it installs one.
+    from twisted.internet import reactor
+
+    cast(Any, reactor).stop()
 
 
 def exit_with(code: int) -> None:

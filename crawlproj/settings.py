@@ -25,7 +25,7 @@ DOWNLOAD_DELAY = 1.0
 DOWNLOAD_SLOTS: dict[str, dict[str, float | int]] = {}
 
 #: Scrapy would vary the delay by half; ours is a promise, so it is kept exactly.
-RANDOMIZE_DOWNLOAD_DELAY = False
+DOWNLOAD_DELAY_JITTER = 0.0
 
 # --- How much at once -----------------------------------------------------------------------------------
 
@@ -58,6 +58,12 @@ CONCURRENT_ITEMS = 1
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
     "crawlproj.middlewares.DomainFeedback": 950,
+}
+
+#: A line a minute that knows the frontier, in place of the one that does not.
+EXTENSIONS = {
+    "scrapy.extensions.logstats.LogStats": None,
+    "crawlproj.extensions.summary.ShardSummary": 0,
 }
 
 #: Both run Python for whoever can connect.

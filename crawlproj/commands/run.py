@@ -117,7 +117,9 @@ class Command(RunCommand):
                     candidates.append(seed)
         if lines and not candidates:
             raise NoSeeds("None of the seeds is valid; nothing was started.")
-        admitted = await Frontier(door, name, run.partitions, domain_pages=config.domain_pages).admit(candidates)
+        admitted = await Frontier(door, name, run.partitions, domain_pages=config.domain_pages).admit(
+            candidates
+        )
         if admitted.new:
             await run.set_state("running")
         if not (await run.figures()).admitted:
@@ -139,7 +141,9 @@ class Command(RunCommand):
                 f"{summary['pages_stored']:,} pages are in {summary['pages']}",
             )
         else:
-            self._say(opts, f"stopped with {summary['waiting']:,} URLs waiting; the same command goes on from here")
+            self._say(
+                opts, f"stopped with {summary['waiting']:,} URLs waiting; the same command goes on from here"
+            )
         return code, summary
 
     def _say(self, opts: argparse.Namespace, text: str) -> None:

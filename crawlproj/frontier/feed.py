@@ -239,6 +239,11 @@ class Feed:
         return bool(self._held or self._candidates or self._settlements)
 
     @property
+    def held(self) -> int:
+        """How many leases this shard has, waiting or in flight."""
+        return len(self._held)
+
+    @property
     def has_unsent(self) -> bool:
         """Whether candidates wait for the next turn."""
         return bool(self._candidates)

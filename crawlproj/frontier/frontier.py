@@ -203,4 +203,3 @@ class Frontier:
                 open_calls[partition] = size + len(group), arguments
         for partition, (_, arguments) in open_calls.items():
             yield partition, arguments
-

@@ -35,7 +35,7 @@ def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def parse_seeds(lines: Iterable[tuple[int, str]]) -> Iterator[Candidate | str]:
-    """Yield a candidate for each good line and a complaint for each bad one; blanks and # comments are skipped."""
+    """Yield a candidate for each good line, a complaint for each bad one; blanks and comments are skipped."""
     for number, line in lines:
         text = line.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):

@@ -63,9 +63,8 @@ class Lease:
     def from_token(cls, token: bytes, partition: int, epoch: int, fails: int = 0, delay_ms: int = 0) -> Lease:
         number, lane, domain, entry = token.decode().split(" ", 3)
         depth, attempt, url, extra = decode_entry(entry, domain)
-        return cls(
-            token, partition, epoch, int(number), int(lane), domain, depth, attempt, url, extra, fails, delay_ms
-        )
+        place = (token, partition, epoch, int(number), int(lane), domain)
+        return cls(*place, depth, attempt, url, extra, fails, delay_ms)
 
 
 def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: str = "") -> str:
@@ -131,7 +130,6 @@ class Page:
     truncated: bool = False
     redirected_from: str = ""
     error: str = ""
-
 
 
 @dataclass(slots=True)

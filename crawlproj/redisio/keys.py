@@ -123,7 +123,14 @@ def _run(run: str, name: str) -> str:
 
 def _document() -> str:
     sample = {"run": "RUN", "partition": "N", "number": "I", "parser": "PARSER", "spider": "SPIDER"}
-    lines = ["# Keys in Redis", "", "Generated from `crawlproj/redisio/keys.py`.", "", "| key | type · what · lifetime |", "|---|---|"]
+    lines = [
+        "# Keys in Redis",
+        "",
+        "Generated from `crawlproj/redisio/keys.py`.",
+        "",
+        "| key | type · what · lifetime |",
+        "|---|---|",
+    ]
     for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
         if name.startswith("_") or function.__module__ != __name__ or name == "check_run_name":
             continue

@@ -30,7 +30,8 @@ class ProcessName:
 
     def is_dead(self) -> bool:
         """Whether this process surely is gone. Of another machine we cannot know."""
-        return self.host == socket.gethostname() and bool(self.started) and _start_of(self.pid) != self.started
+        here = self.host == socket.gethostname()
+        return here and bool(self.started) and _start_of(self.pid) != self.started
 
 
 @dataclass(frozen=True, slots=True)

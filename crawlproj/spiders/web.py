@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
@@ -26,7 +26,15 @@ logger = logging.getLogger(__name__)
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 #: Response headers a parser has use for.
-_HEADERS = ("Content-Type", "Content-Encoding", "Content-Language", "Last-Modified", "ETag", "Link", "X-Robots-Tag")
+_HEADERS = (
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Language",
+    "Last-Modified",
+    "ETag",
+    "Link",
+    "X-Robots-Tag",
+)
 _SEEDS_AT_ONCE = 5000
 
 
@@ -37,7 +45,7 @@ class WebSpider(Spider):
 
     #: What a broad crawl does not need; each is a cost per page. Redirects and retries go through the
     #: frontier, so that they wait for their domain's turn; compressed bodies are passed on as they came.
-    custom_settings: ClassVar[dict[str, Any]] = {
+    custom_settings = {  # noqa: RUF012  # Scrapy declares it so
         "DOWNLOADER_MIDDLEWARES": {
             "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
             "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
@@ -97,8 +105,10 @@ class WebSpider(Spider):
                 logger.error("shard %s stops: %s", self.shard, exc)
                 seams.exit_with(exc.exit_code)
                 raise CloseSpider("no_seeds") from exc
-        for nothing in ():
-            yield nothing
+        # Nothing to yield; but Scrapy wants an iterator.
+        no_requests: tuple[Request, ...] = ()
+        for request in no_requests:
+            yield request
 
     async def _admit_seeds(self) -> None:
         lines = parse_seeds(seed_lines(self.seeds))
@@ -143,7 +153,7 @@ class WebSpider(Spider):
         """A URL that failed for good gets a row, too."""
         request: Request = failure.request  # type: ignore[attr-defined]  # set by Scrapy
         lease: Lease = request.meta["crawl_lease"]
-        if failure.check(IgnoreRequest):
+        if isinstance(failure.value, IgnoreRequest):
             return
         reason = error_name(failure.value)
         self.feed.judge(lease, Outcome.FAILED, reason)

@@ -98,7 +98,9 @@ class ChildDied(CrawlError):
     def __init__(self, name: str, code: int, words: str, log: Path) -> None:
         self.exit_code = code if code > 0 else 1
         how = f"exit code {code}" if code > 0 else f"signal {-code}"
-        super().__init__(f"{name} ended with {how}: {words}\nIts log: {log}. The same command goes on from here.")
+        super().__init__(
+            f"{name} ended with {how}: {words}\nIts log: {log}. The same command goes on from here."
+        )
 
 
 def run_directory(data: Path, run: str) -> Path:

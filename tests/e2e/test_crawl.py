@@ -1,4 +1,4 @@
-"""Whole crawls, as people run them: complete, once, polite, ending, resuming - and while processes are hurt."""
+"""Whole crawls, as people run them: complete, once, polite, ending, also while processes are hurt."""
 
 from __future__ import annotations
 

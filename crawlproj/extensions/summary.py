@@ -1,0 +1,62 @@
+"""One line a minute on how a shard comes along, in place of Scrapy's LogStats, which knows no frontier."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+from scrapy import signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.utils.asyncio import create_looping_call
+
+from crawlproj.frontier.feed import Feed
+
+logger = logging.getLogger(__name__)
+
+
+class ShardSummary:
+    """Logs every LOGSTATS_INTERVAL seconds; 0 switches it off, as with LogStats."""
+
+    def __init__(self, crawler: Crawler, interval_s: float) -> None:
+        self._crawler = crawler
+        self._interval_s = interval_s
+        self._told_pages = 0
+        self._loop: Any = create_looping_call(self._tell)
+        crawler.signals.connect(self._start, signals.spider_opened)
+        crawler.signals.connect(self._stop, signals.spider_closed)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        interval_s = crawler.settings.getfloat("LOGSTATS_INTERVAL")
+        if not interval_s:
+            raise NotConfigured
+        return cls(crawler, interval_s)
+
+    def _start(self) -> None:
+        self._loop.start(self._interval_s, now=False)
+
+    def _stop(self) -> None:
+        if self._loop.running:
+            self._loop.stop()
+        self._tell()
+
+    def _tell(self) -> None:
+        # None when the shard never got as far as its Redis.
+        feed: Feed | None = getattr(self._crawler, "feed", None)
+        if feed is None:
+            return
+        assert self._crawler.stats is not None
+        pages = self._crawler.stats.get_value("response_received_count", 0)
+        rate = (pages - self._told_pages) / self._interval_s
+        self._told_pages = pages
+        logger.info(
+            "shard %d: %d responses, %.1f a second lately; %d partitions, %d leases held, %d of them waiting",
+            feed.number.number,
+            pages,
+            rate,
+            len(feed.partitions),
+            feed.held,
+            feed.pacer.buffered,
+            extra={"back_pressure_events": feed.back_pressure_events},
+        )
