@@ -95,7 +95,11 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             await self._connect(spider)
         except CrawlError as exc:
             self._fail(exc)
-            raise CloseSpider("cannot_start") from exc
+            # Not raised here: Scrapy would leave its scraper unopened, and fall over it when closing.
+            self.crawler.signals.connect(self._refuse_to_start, signals.spider_opened)
+
+    def _refuse_to_start(self) -> None:
+        raise CloseSpider("cannot_start")
 
     async def _connect(self, spider: Spider) -> None:
         self.config = config = load_config(self.crawler.settings.copy_to_dict())
