@@ -1,0 +1,76 @@
+"""A frontier on the session's Redis, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from crawlproj.frontier.frontier import Frontier, Hold
+from crawlproj.model.records import Candidate, Lease
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+
+RUN = "web"
+#: As many digits as a real time in ms has, which is what the scripts must be able to write down.
+START_MS = 1_800_000_000_000
+
+
+class FrontierAtHand:
+    """A frontier of one partition, held by ``owner``, and what a test asks of it again and again."""
+
+    def __init__(self, door: Door, *, domain_pages: int = 0) -> None:
+        self.door = door
+        self.now_ms = START_MS
+        self.frontier = Frontier(door, RUN, 1, domain_pages=domain_pages, now_ms=lambda: self.now_ms)
+        self.hold = Hold(0, 0, 0)
+
+    async def acquire(self, owner: str = "a", *, delay_ms: int = 1000, ttl_ms: int = 10_000) -> Hold:
+        hold = await self.frontier.acquire(0, owner, ttl_ms=ttl_ms, delay_ms=delay_ms, delays_ms={})
+        assert hold is not None
+        self.hold = hold
+        return hold
+
+    async def admit(self, *urls: str) -> int:
+        return (await self.frontier.admit(Candidate(url) for url in urls)).new
+
+    async def lease(self, count: int = 100, *, chain: int = 1, chain_ms: int = 10_000) -> list[Lease]:
+        leases, _ = await self.frontier.lease([(self.hold, count)], chain=chain, chain_ms=chain_ms)
+        return leases
+
+    async def meta(self) -> dict[str, str]:
+        flat = await self.door.command("HGETALL", keys.meta(RUN, 0))
+        items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+        return {name.decode(): value.decode() for name, value in items}
+
+    async def count(self, name: str) -> int:
+        return int((await self.meta()).get(name, 0))
+
+    async def due_ms(self, domain: str) -> int | None:
+        """When *domain* is ready, after the start of the test; None: it is not in `ready`."""
+        score = await self.door.command("ZSCORE", keys.ready(RUN, 0), domain)
+        return None if score is None else int(float(score)) - START_MS
+
+    async def state(self, domain: str) -> dict[str, int]:
+        """The state of *domain* as the partition knows it."""
+        value = await self.door.command("HGET", keys.domains(RUN, 0), domain)
+        names = ("next", "out", "fails", "admitted", "fetched", "delay")
+        return dict(zip(names, map(int, value.split()), strict=True))
+
+    async def waiting(self, domain: str, lane: int = 1) -> list[str]:
+        return [
+            entry.decode()
+            for entry in await self.door.command(
+                "LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{domain}", 0, -1
+            )
+        ]
+
+
+@pytest.fixture
+def at_hand(door: Door) -> FrontierAtHand:
+    return FrontierAtHand(door)
+
+
+@pytest.fixture
+def make_at_hand(door: Door) -> Callable[..., FrontierAtHand]:
+    return lambda **options: FrontierAtHand(door, **options)

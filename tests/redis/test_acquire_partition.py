@@ -1,0 +1,149 @@
+"""acquire_partition: one owner at a time, growing epochs, and nothing of a dead owner is lost or rushed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crawlproj.frontier.frontier import Hold
+from crawlproj.model.records import Candidate, Outcome, Settlement
+from crawlproj.redisio import keys
+
+if TYPE_CHECKING:
+    from tests.redis.conftest import FrontierAtHand
+
+RUN = "web"
+
+
+async def take(
+    at_hand: FrontierAtHand, owner: str, *, heir_of: str = "", delays_ms: dict[str, int] | None = None
+) -> Hold | None:
+    return await at_hand.frontier.acquire(
+        0, owner, ttl_ms=10_000, delay_ms=1000, delays_ms=delays_ms or {}, heir_of=heir_of
+    )
+
+
+async def test_a_free_partition_is_acquired_and_every_new_owner_has_a_higher_epoch(
+    at_hand: FrontierAtHand,
+) -> None:
+    epochs = []
+    for owner in "abcab":
+        hold = await take(at_hand, owner)
+        assert hold is not None
+        epochs.append(hold.epoch)
+        at_hand.now_ms += 10_000
+
+    assert epochs == [1, 2, 3, 4, 5]
+
+
+async def test_a_partition_owned_is_refused_until_the_hold_ends_and_the_refusal_tells_by_whom(
+    at_hand: FrontierAtHand,
+) -> None:
+    await take(at_hand, "a")
+    at_hand.now_ms += 9_999
+
+    answer = await at_hand.door.run(
+        "acquire_partition", at_hand.frontier._keys(0), ["b", at_hand.now_ms, 10_000, 1000, "{}", ""]
+    )
+    refused = await take(at_hand, "b")
+    at_hand.now_ms += 1
+    taken = await take(at_hand, "b")
+
+    assert answer == [0, b"a", 1]
+    assert refused is None
+    assert taken is not None
+
+
+async def test_the_owner_may_acquire_again_and_keeps_epoch_and_leases(at_hand: FrontierAtHand) -> None:
+    first = await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/", "https://b.test/")
+    leases = await at_hand.lease()
+    at_hand.now_ms += 9_000
+
+    again = await take(at_hand, "a")
+
+    assert again == Hold(0, first.epoch, len(leases))
+    assert await at_hand.door.command("ZCARD", keys.leases(RUN, 0)) == 2
+    at_hand.now_ms += 9_000
+    assert await take(at_hand, "b") is None
+
+
+async def test_the_heir_of_a_dead_owner_need_not_wait(at_hand: FrontierAtHand) -> None:
+    await take(at_hand, "dead")
+
+    assert await take(at_hand, "c", heir_of="somebody else") is None
+    assert await take(at_hand, "b", heir_of="dead") is not None
+
+
+async def test_having_no_one_to_inherit_from_opens_no_door(at_hand: FrontierAtHand) -> None:
+    await take(at_hand, "a")
+
+    assert await take(at_hand, "b", heir_of="") is None
+
+
+async def test_what_a_dead_owner_had_on_loan_waits_again_in_its_order_before_the_others(
+    at_hand: FrontierAtHand,
+) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/first")
+    [first] = await at_hand.lease()
+    await at_hand.frontier.settle([Settlement(first, Outcome.DONE)])
+    await at_hand.frontier.admit(
+        Candidate(f"https://a.test/{number}", priority=number % 2) for number in range(30)
+    )
+    before = [await at_hand.waiting("a.test", lane) for lane in range(3)]
+    leases = await at_hand.lease(chain=20, chain_ms=10**9)
+    assert len(leases) == 20
+
+    at_hand.now_ms += 10_000
+    hold = await at_hand.acquire("b")
+
+    assert [await at_hand.waiting("a.test", lane) for lane in range(3)] == before
+    assert hold.number == 21
+    assert await at_hand.door.command("EXISTS", keys.leases(RUN, 0)) == 0
+    assert (await at_hand.state("a.test"))["out"] == 0
+    assert (await at_hand.count("waiting"), await at_hand.count("reclaimed")) == (30, 20)
+
+
+async def test_each_domain_of_a_dead_owner_waits_its_own_full_delay(at_hand: FrontierAtHand) -> None:
+    await at_hand.acquire("a")
+    domains = ("default", "set", "quick", "robots", "parked")
+    await at_hand.admit(*(f"https://{domain}.test/{number}" for domain in domains for number in range(3)))
+    leases = {lease.domain: lease for lease in await at_hand.lease()}
+    await at_hand.frontier.settle(
+        [
+            Settlement(leases["robots.test"], Outcome.DONE, delay_ms=7000),
+            Settlement(leases["parked.test"], Outcome.RETRY, wait_ms=9_990, delay_ms=1000),
+        ]
+    )
+    assert [lease.domain for lease in await at_hand.lease()] == ["robots.test"]
+
+    at_hand.now_ms += 10_000
+    assert await take(at_hand, "b", delays_ms={"set.test": 4000, "quick.test": 0})
+
+    due_ms = {domain: await at_hand.due_ms(f"{domain}.test") for domain in domains}
+    assert due_ms == {"default": 11_000, "set": 14_000, "quick": 10_000, "robots": 17_000, "parked": 9_990}
+
+
+async def test_a_rest_longer_than_the_delay_outlives_the_owner(at_hand: FrontierAtHand) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/first")
+    [first] = await at_hand.lease()
+    await at_hand.frontier.settle([Settlement(first, Outcome.DONE)])
+    await at_hand.admit("https://a.test/1", "https://a.test/2")
+    one, _ = await at_hand.lease(chain=2)
+    await at_hand.frontier.settle([Settlement(one, Outcome.FAILED, wait_ms=60_000)])
+
+    at_hand.now_ms += 10_000
+    await at_hand.acquire("b")
+
+    assert await at_hand.due_ms("a.test") == 60_000
+
+
+async def test_a_new_owner_is_not_woken_but_looks_by_itself(at_hand: FrontierAtHand) -> None:
+    await at_hand.acquire("a")
+    await at_hand.lease()
+    at_hand.now_ms += 10_000
+
+    await at_hand.acquire("b")
+
+    assert await at_hand.count("sleep") == 0

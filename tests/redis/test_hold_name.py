@@ -1,0 +1,124 @@
+"""hold_name: a shard number or the leadership has one holder at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crawlproj.errors import Fenced, ShardTaken
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName, hold_name, read_holders
+
+KEY = keys.shard("web", 0)
+_TELL_NAME = """
+import json
+from dataclasses import asdict
+from crawlproj.redisio.names import ProcessName
+print(json.dumps(asdict(ProcessName.of_this())))
+"""
+
+
+def named(instance: str) -> ProcessName:
+    """A process on another machine, of which nobody can tell whether it lives."""
+    return ProcessName(instance, "elsewhere", 1, "boot:1")
+
+
+async def test_a_free_name_is_held_and_the_next_is_told_by_whom(door: Door) -> None:
+    assert await hold_name(door, KEY, named("a"), 10_000, starting=True) is None
+
+    holder = await hold_name(door, KEY, named("b"), 10_000)
+
+    assert holder is not None
+    assert (holder.process, holder.starting) == (named("a"), True)
+
+
+async def test_a_holder_renews_and_changes_what_is_known_about_it(door: Door) -> None:
+    await hold_name(door, KEY, named("a"), 100, starting=True)
+
+    assert await hold_name(door, KEY, named("a"), 60_000, starting=False) is None
+
+    [holder] = await read_holders(door, [KEY])
+    assert holder is not None
+    assert not holder.starting
+    assert await door.command("PTTL", KEY) > 50_000
+
+
+async def test_a_name_that_begins_like_ours_is_not_ours(door: Door) -> None:
+    await hold_name(door, KEY, named("ab"), 10_000)
+
+    assert await hold_name(door, KEY, named("a"), 10_000) is not None
+
+
+async def test_a_name_is_free_when_its_hold_ran_out(door: Door) -> None:
+    await hold_name(door, KEY, named("a"), 60_000)
+    await door.command("PEXPIRE", KEY, 0)
+
+    assert await hold_name(door, KEY, named("b"), 10_000) is None
+
+
+async def test_names_nobody_holds_are_read_as_none(door: Door) -> None:
+    await hold_name(door, keys.shard("web", 1), named("a"), 10_000)
+
+    holders = await read_holders(door, [keys.shard("web", number) for number in range(3)])
+
+    assert [holder and holder.process.instance for holder in holders] == [None, "a", None]
+
+
+async def test_a_shard_number_alive_elsewhere_is_refused_naming_host_and_process(door: Door) -> None:
+    await ShardNumber(door, "web", 0, replace(named("a"), pid=4711), 10_000).claim()
+
+    with pytest.raises(ShardTaken, match="alive on elsewhere, process 4711"):
+        await ShardNumber(door, "web", 0, named("b"), 10_000).claim()
+
+
+async def test_the_number_of_a_process_that_died_here_is_taken_at_once_and_its_partitions_inherited(
+    door: Door,
+) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", _TELL_NAME],
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    dead = ProcessName(**json.loads(child.stdout))
+    await ShardNumber(door, "web", 0, dead, 60_000).claim()
+
+    heir = ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000)
+    await heir.claim()
+
+    assert heir.heir_of == dead.instance
+
+
+async def test_a_process_alive_here_keeps_its_number(door: Door) -> None:
+    await ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000).claim()
+
+    with pytest.raises(ShardTaken):
+        await ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000).claim()
+
+
+async def test_a_process_whose_number_was_given_away_is_fenced(door: Door) -> None:
+    paused = ShardNumber(door, "web", 0, named("a"), 60_000)
+    await paused.claim()
+    await door.command("PEXPIRE", KEY, 0)
+    await ShardNumber(door, "web", 0, named("b"), 60_000).claim()
+
+    with pytest.raises(Fenced, match="elsewhere"):
+        await paused.keep(starting=False)
+
+
+async def test_a_number_whose_hold_ran_out_unnoticed_is_kept(door: Door) -> None:
+    slow = ShardNumber(door, "web", 0, named("a"), 60_000)
+    await slow.claim()
+    await door.command("PEXPIRE", KEY, 0)
+
+    await slow.keep(starting=False)
+
+    assert [holder and holder.process for holder in await read_holders(door, [KEY])] == [named("a")]

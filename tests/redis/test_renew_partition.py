@@ -1,0 +1,59 @@
+"""renew_partition: a hold is prolonged by its epoch only, and the owner hears whether there is work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crawlproj.errors import Fenced
+from crawlproj.model.records import Outcome, Settlement
+
+if TYPE_CHECKING:
+    from tests.redis.conftest import FrontierAtHand
+
+
+async def test_a_partition_renewed_in_time_stays_owned(at_hand: FrontierAtHand) -> None:
+    hold = await at_hand.acquire("a")
+    for _ in range(5):
+        at_hand.now_ms += 9_000
+        await at_hand.frontier.renew([hold], 10_000)
+
+        assert await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}) is None
+
+
+async def test_renewing_late_is_fine_while_nobody_came(at_hand: FrontierAtHand) -> None:
+    hold = await at_hand.acquire("a")
+    at_hand.now_ms += 60_000
+
+    await at_hand.frontier.renew([hold], 10_000)
+
+    assert await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}) is None
+
+
+async def test_an_owner_replaced_is_refused_and_prolongs_nothing(at_hand: FrontierAtHand) -> None:
+    old = await at_hand.acquire("a")
+    at_hand.now_ms += 10_000
+    await at_hand.acquire("b")
+    before = await at_hand.meta()
+
+    with pytest.raises(Fenced):
+        await at_hand.frontier.renew([old], 10_000)
+
+    assert await at_hand.meta() == before
+
+
+async def test_renewing_tells_when_the_next_domain_is_due(at_hand: FrontierAtHand) -> None:
+    hold = await at_hand.acquire("a")
+    assert await at_hand.frontier.renew([hold], 10_000) == {0: -1}
+
+    await at_hand.admit("https://a.test/1", "https://a.test/2")
+    assert await at_hand.frontier.renew([hold], 10_000) == {0: 0}
+
+    [lease] = await at_hand.lease()
+    await at_hand.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=800)])
+    assert await at_hand.frontier.renew([hold], 10_000) == {0: 800}
+
+
+async def test_renewing_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
+    assert await at_hand.frontier.renew([], 10_000) == {}
