@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
+
+import msgspec
 
 from crawlproj.simweb import render
 from crawlproj.simweb.faults import Fault, fault_at
 from crawlproj.simweb.graph import World
-from crawlproj.simweb.page import PageSpec
-from crawlproj.simweb.sites import Site
+from crawlproj.simweb.page import Kind
+from crawlproj.simweb.spec import WorldSpec
 
 CACHE_BYTES = 64 * 1024 * 1024
+#: What an answer without a body takes in the cache, about.
+_OVERHEAD = 1000
 _CHUNK = 1500
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
-class Answer(NamedTuple):
+# Without gc: the collector would walk tens of thousands of them again and again.
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """A whole response of one URL to one Accept-Encoding, and how it is to be spoiled."""
 
     head: bytes
@@ -25,8 +30,10 @@ class Answer(NamedTuple):
     url: str
     domain: str
     status: int
-    page: PageSpec | None
-    site: Site | None
+    spec: WorldSpec  # with the domain's overrides
+    fault: Fault = Fault.NONE
+    failures: int = 0
+    error_status: int = 500
 
 
 class Answers:
@@ -46,10 +53,10 @@ class Answers:
             return answer
         answer = self._make(host, target, accept)
         self._cache[key] = answer
-        self._cached_bytes += len(answer.body)
+        self._cached_bytes += _OVERHEAD + len(answer.body)
         while self._cached_bytes > CACHE_BYTES:
             _, oldest = self._cache.popitem(last=False)
-            self._cached_bytes -= len(oldest.body)
+            self._cached_bytes -= _OVERHEAD + len(oldest.body)
         return answer
 
     def _make(self, host: str, target: str, accept: bytes) -> Answer:
@@ -58,7 +65,8 @@ class Answers:
         if page is None or site is None:
             url = f"http://{host}:{self.world.spec.port}{target}"
             body = b"<html><title>404</title>no such page</html>\n"
-            return Answer(head(404, len(body)), body, url, site.domain if site else host, 404, None, site)
+            domain, spec = (site.domain, site.spec) if site else (host, self.world.spec)
+            return Answer(head(404, len(body)), body, url, domain, 404, spec)
         body = render.body(self.world, page)
         headers = []
         if page.location is not None:
@@ -73,15 +81,17 @@ class Answers:
         if page.chunked:
             body, length = _chunked(body), None
         start = head(page.status, length, content_type, *headers)
-        return Answer(start, body, page.url, site.domain, page.status, page, site)
+        error_status = 503 if page.kind is Kind.ROBOTS else 500
+        facts = (page.fault, page.failures, error_status)
+        return Answer(start, body, page.url, site.domain, page.status, site.spec, *facts)
 
-    def fault(self, page: PageSpec) -> Fault:
+    def fault(self, answer: Answer) -> Fault:
         """The fault of the request that has just come in; asking counts as an attempt."""
-        if page.fault is Fault.NONE or page.fault is Fault.SLOW:
-            return page.fault
-        attempt = self._attempts.get(page.url, 0)
-        self._attempts[page.url] = attempt + 1
-        return fault_at(page.fault, page.failures, attempt)
+        if answer.fault is Fault.NONE or answer.fault is Fault.SLOW:
+            return answer.fault
+        attempt = self._attempts.get(answer.url, 0)
+        self._attempts[answer.url] = attempt + 1
+        return fault_at(answer.fault, answer.failures, attempt)
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +108,7 @@ def accepted(header: bytes) -> frozenset[str]:
 def head(status: int, length: int | None, content_type: str = "text/html", *headers: str) -> bytes:
     framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = [
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        f"HTTP/1.1 {status} {_PHRASES[status]}",
         "Server: simweb",
         f"Content-Type: {content_type}",
     ]

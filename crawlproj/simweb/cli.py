@@ -49,6 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds-out", type=Path, metavar="FILE", help="write a seeds file, one URL per line")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: a few)")
     parser.add_argument("--ready-file", type=Path, metavar="FILE", help="write the JSON line here, too")
+    parser.add_argument(
+        "--with-parent", action="store_true", help="end when the process that started it does"
+    )
     parser.add_argument("--json", action="store_true", help="say that it is ready as one JSON line")
 
 
@@ -86,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
         loop_factory = uvloop.new_event_loop
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(serve(spec, options.access_log, ready))
+            runner.run(serve(spec, options.access_log, ready, with_parent=options.with_parent))
     except OSError as exc:
         raise BadArgument(
             f"simweb cannot serve on port {spec.port}, logging to {options.access_log}: {exc}."

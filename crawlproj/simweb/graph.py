@@ -69,6 +69,7 @@ class _Card(NamedTuple):
     fault: Fault
     host: str
     path: str
+    url: str
     carries: bool  # whether a polite crawler gets its links without fail
     seed: int
 
@@ -77,8 +78,9 @@ class World:
     def __init__(self, spec: WorldSpec) -> None:
         self.spec = spec
         self._dice = Dice(spec.seed)
-        # Both are pure; the bounds keep a server of five million pages small.
+        # All are pure; the bounds keep a server of five million pages small.
         self.site: Callable[[int], Site] = lru_cache(maxsize=20_000)(self._site)
+        self.site_of: Callable[[str], Site | None] = lru_cache(maxsize=20_000)(self._site_of)
         self._card: Callable[[int, int], _Card] = lru_cache(maxsize=50_000)(self._draw_card)
 
     # -- domains
@@ -86,7 +88,7 @@ class World:
     def _site(self, number: int) -> Site:
         return make_site(self.spec, self._dice, number)
 
-    def site_of(self, host: str) -> Site | None:
+    def _site_of(self, host: str) -> Site | None:
         number = number_of(host)
         if number is None or number >= self.spec.domains:
             return None
@@ -155,7 +157,7 @@ class World:
         site = self.site(site_number)
         a, b, _, d = self._dice.draws(site_number, number)
         if number == 0:
-            return _Card(Kind.PAGE, Fault.NONE, site.domain, "/", True, d)
+            return _Card(Kind.PAGE, Fault.NONE, site.domain, "/", self._home(site), True, d)
         kind, fault = _KIND_OF_EDGE[bisect_right(site.kinds, unit(a))]
         hidden = site.hides and part(b, 0) < site.spec.private_page_share
         sections = _HIDDEN if hidden else _SECTIONS
@@ -170,18 +172,17 @@ class World:
         else:
             path = f"/{section}/{_SLUGS[(b >> 52) % len(_SLUGS)]}-{number}.html"
         carries = kind is Kind.PAGE and fault in (Fault.NONE, Fault.SLOW) and not hidden
-        return _Card(kind, fault, site.hosts[(b >> 24) % len(site.hosts)], path, carries, d)
+        host = site.hosts[(b >> 24) % len(site.hosts)]
+        return _Card(kind, fault, host, path, site.base_url(host) + path, carries, d)
 
     def _url(self, site: Site, number: int) -> str:
-        card = self._card(site.number, number)
-        return site.base_url(card.host) + card.path
+        return self._card(site.number, number).url
 
     def _home(self, site: Site) -> str:
         return site.base_url(site.domain) + "/"
 
     def _page(self, site: Site, number: int, card: _Card) -> PageSpec:
-        url = site.base_url(card.host) + card.path
-        kind = card.kind
+        url, kind = card.url, card.kind
         s0, s1, s2, s3 = self._dice.draws(site.number, number | _STYLE)
         spec = site.spec
         if kind is Kind.REDIRECT:
@@ -286,7 +287,7 @@ class World:
             else:
                 url = self._url(there, int(there.pages * random() ** 2))
             links.setdefault(url, random() < spec.nofollow_share)
-        return tuple(Link(url, nofollow) for url, nofollow in links.items())
+        return tuple(map(Link._make, links.items()))
 
     @staticmethod
     def _unique(urls: list[str]) -> tuple[Link, ...]:

@@ -11,7 +11,7 @@ import zstandard
 
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.page import Kind, PageSpec
-from crawlproj.simweb.words import sentence_bytes, sentences
+from crawlproj.simweb.words import labels, sentence_bytes, sentences
 
 #: Attributes and schemes that a link extractor must leave alone.
 _NO_LINKS = '<a href="mailto:post@example.test">@</a> <a href="javascript:void(0)">+</a> <a name="top"></a>'
@@ -63,7 +63,7 @@ def _html(page: PageSpec) -> str:
         altered = Random(page.altered_seed)
         for _ in range(1 + count // 20):
             text[int(altered.random() * count)] = altered.choices(stock)[0]
-    anchors = _anchors(page, Random(page.text_seed ^ 1 if page.altered_seed is None else page.altered_seed))
+    anchors = _anchors(page)
 
     head = [f'<!DOCTYPE html>\n<html lang="{page.language}"><head>\n']
     if page.declared != "header":
@@ -90,21 +90,22 @@ def _html(page: PageSpec) -> str:
 
 
 def _escape(url: str) -> str:
-    return url.replace("&", "&amp;")
+    return url.replace("&", "&amp;") if "&" in url else url
 
 
-def _anchors(page: PageSpec, random: Random) -> list[str]:
+def _anchors(page: PageSpec) -> list[str]:
     here = page.base or page.url
     origin_end = here.index("/", 7)
     origin, path = here[:origin_end], here[origin_end:]
     # All paths of numbered pages are one folder deep; a base is two.
     folders = path.partition("?")[0].count("/") - 1
     folder = here[: here.partition("?")[0].rindex("/") + 1]
-    stock = sentences(page.language)
-    forms = random.choices(range(8), k=len(page.links))
-    texts = random.choices(stock, k=len(page.links))
+    # Bits of the seed decide, not a Random: making one costs more than all the links.
+    seed = page.text_seed if page.altered_seed is None else page.altered_seed
+    texts = labels(page.language)
     anchors = []
-    for (url, nofollow), form, text in zip(page.links, forms, texts, strict=True):
+    for index, (url, nofollow) in enumerate(page.links):
+        form = (seed >> index * 3 % 61) & 7
         href = url
         if page.absolute_links:
             pass
@@ -119,7 +120,7 @@ def _anchors(page: PageSpec, random: Random) -> list[str]:
         if form in (2, 7):
             href += "#part-2"
         rel = ' rel="nofollow"' if nofollow else ""
-        anchors.append(f'<a href="{_escape(href)}"{rel}>{text[:24].rstrip()}</a>')
+        anchors.append(f'<a href="{_escape(href)}"{rel}>{texts[(seed + index) % len(texts)]}</a>')
     return anchors
 
 

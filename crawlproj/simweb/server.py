@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import os
 import resource
 import signal
 import socket
@@ -23,7 +25,6 @@ from crawlproj.simweb.accesslog import AccessLog, Request
 from crawlproj.simweb.answers import Answers, head
 from crawlproj.simweb.faults import Fault
 from crawlproj.simweb.graph import World
-from crawlproj.simweb.page import Kind
 from crawlproj.simweb.spec import WorldSpec
 
 #: Asked of the host 127.0.0.1, which no world contains: write the log now. Not logged itself.
@@ -176,9 +177,9 @@ class Connection(asyncio.Protocol):
             return
         self._answered = answer = self._answers.get(asked.host, asked.target, asked.accept)
         self._status = answer.status
-        self._fault = Fault.NONE if answer.page is None else self._answers.fault(answer.page)
-        if self._spec.latency_ms:
-            self._timer = self._loop.call_later(self._spec.latency_ms / 1000, self._respond)
+        self._fault = self._answers.fault(answer)
+        if self._answered.spec.latency_ms:
+            self._timer = self._loop.call_later(self._answered.spec.latency_ms / 1000, self._respond)
         else:
             self._respond()
 
@@ -190,19 +191,19 @@ class Connection(asyncio.Protocol):
             self._write(answer.head + body)
             self._finish()
         elif fault is Fault.ERROR:
-            self._status = 503 if answer.page and answer.page.kind is Kind.ROBOTS else 500
+            self._status = answer.error_status
             self._write(head(self._status, 0))
             self._finish()
         elif fault is Fault.THROTTLE:
             self._status = 429
-            self._write(head(429, 0, "text/html", f"Retry-After: {self._spec.retry_after_s}"))
+            self._write(head(429, 0, "text/html", f"Retry-After: {self._answered.spec.retry_after_s}"))
             self._finish()
         elif fault is Fault.SLOW:
             self._write(answer.head)
             self._dribble(body, max(1, len(body) // _SLOW_PIECES))
         elif fault is Fault.HANG:
             self._status = 0
-            self._timer = self._loop.call_later(self._spec.hang_s, self._cut)
+            self._timer = self._loop.call_later(self._answered.spec.hang_s, self._cut)
         elif fault is Fault.DROP:
             self._status = 0
             self._write(answer.head[:40])
@@ -210,11 +211,6 @@ class Connection(asyncio.Protocol):
         else:
             self._write(answer.head + body[: len(body) // 2])
             self._cut()
-
-    @property
-    def _spec(self) -> WorldSpec:
-        site = self._answered.site
-        return site.spec if site else self._answers.world.spec
 
     def _write(self, data: bytes) -> None:
         self._sent += len(data)
@@ -231,7 +227,7 @@ class Connection(asyncio.Protocol):
             self._write(body[:size])
             self._dribble(body[size:], size)
 
-        self._timer = self._loop.call_later(self._spec.slow_ms / 1000 / _SLOW_PIECES, more)
+        self._timer = self._loop.call_later(self._answered.spec.slow_ms / 1000 / _SLOW_PIECES, more)
 
     def _finish(self) -> None:
         if self._paused:
@@ -275,13 +271,21 @@ class Connection(asyncio.Protocol):
         )
 
 
-async def serve(spec: WorldSpec, log_path: Path, ready: Callable[[World], None]) -> None:
-    """Serve until SIGTERM or SIGINT; *ready* gets the world with its real port once connections are taken."""
+async def serve(
+    spec: WorldSpec, log_path: Path, ready: Callable[[World], None], *, with_parent: bool = False
+) -> None:
+    """Serve until SIGTERM or SIGINT, or, *with_parent*, until the parent process is gone.
+
+    *ready* gets the world with its real port once connections are taken.
+    """
+    parent = os.getppid()
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _raise_file_limit()
+    # Pages are made of many small objects that live long; the defaults would walk them all the time.
+    gc.set_threshold(100_000, 20, 50)
     listener = socket.create_server(("0.0.0.0", spec.port), backlog=4096)
     world = World(dataclasses.replace(spec, port=listener.getsockname()[1]))
     log = AccessLog(log_path)
@@ -297,6 +301,8 @@ async def serve(spec: WorldSpec, log_path: Path, ready: Callable[[World], None])
                 await stop.wait()
         except TimeoutError:
             log.flush()
+            if with_parent and os.getppid() != parent:
+                stop.set()
             for connection in [c for c in connections if c.is_idle_since(loop.time() - _IDLE_S)]:
                 connection.close()
     server.close()

@@ -58,6 +58,12 @@ def sentences(language: str) -> tuple[str, ...]:
 
 
 @cache
+def labels(language: str) -> tuple[str, ...]:
+    """The text of links."""
+    return tuple(text[:24].strip(" .。") for text in sentences(language))
+
+
+@cache
 def sentence_bytes(language: str) -> float:
     """The mean length of a sentence in UTF-8."""
     return sum(len(text.encode()) for text in sentences(language)) / SENTENCES
