@@ -108,8 +108,8 @@ def test_shards_change_from_two_to_three_to_one_while_running(crew_of: Callable[
 
     assert crew.scrapy("shards", "3").wait() == 0
     third = crew.shard(2)
-    crew.wait_for_fetched(200)
-    assert third.says("holding 21"), third.log
+    crew.wait_until(lambda: third.says("holding 21"), "the third shard has its partitions")
+    crew.wait_for_fetched(crew.status()["fetched"] + 60)
     assert crew.scrapy("shards", "1").wait() == 0
 
     assert second.wait() == 0
