@@ -85,11 +85,6 @@ class Config:
         most=86400,
     )
     domain_pages: int = ours(0, "How many URLs of a domain are admitted; 0 means no limit.", least=0)
-    scope: str = ours(
-        "all",
-        "Which links are followed: all of them, or only those to the domains of the seeds.",
-        choices=("all", "seeds"),
-    )
     delay_factor: float = ours(
         0.0,
         "A domain rests at least this many times its last response time between requests.",

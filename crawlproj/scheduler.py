@@ -34,7 +34,7 @@ from crawlproj.errors import (
 from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.model.records import Candidate, Lease
+from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.model.urls import canonicalise, domain_of, domain_of_host
 from crawlproj.pages.inflate import inflate
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
@@ -204,9 +204,11 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         return deferred_from_coro(self._close(reason))
 
     async def _close(self, reason: str) -> None:
-        for task in self._tasks:
+        own = asyncio.current_task()
+        others = [task for task in self._tasks if task is not own]
+        for task in others:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*others, return_exceptions=True)
         if self.feed is not None:
             try:
                 await self.feed.close()
@@ -227,18 +229,19 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
     def next_request(self) -> Request | None:
         if self.feed is None:
             return None
-        found = self.feed.take()
-        if found is None:
-            return None
-        if isinstance(found, RobotsFetch):
-            return self._robots_request(found)
-        self.stats.inc_value("scheduler/dequeued/redis")
-        make = getattr(self.spider, "request_of", None)
-        request: Request = make(found) if make else decode_request(found.url, found.extra, self.spider)
-        request.meta[LEASE] = found
-        request.meta["depth"] = found.depth
-        request.meta["download_slot"] = _SLOT
-        return request
+        while (found := self.feed.take()) is not None:
+            if isinstance(found, RobotsFetch):
+                return self._robots_request(found)
+            try:
+                request = self._request_of(found)
+            except Exception as exc:  # noqa: BLE001  # whatever the spider of today makes of a request of yesterday
+                logger.error("lease dropped: %s cannot be made a request again: %r", found.url, exc)
+                self.feed.judge(found, Outcome.FAILED, "bad_request")
+                self.feed.finish(found)
+                continue
+            self.stats.inc_value("scheduler/dequeued/redis")
+            return request
+        return None
 
     def enqueue_request(self, request: Request) -> bool:
         """Admit a request with the next turn. Whether it is a duplicate is known only then."""
@@ -258,6 +261,14 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         return self.feed is not None and not self._is_over and self.feed.has_work
 
     # -- inside --
+
+    def _request_of(self, lease: Lease) -> Request:
+        make = getattr(self.spider, "request_of", None)
+        request: Request = make(lease) if make else decode_request(lease.url, lease.extra, self.spider)
+        request.meta[LEASE] = lease
+        request.meta["depth"] = lease.depth
+        request.meta["download_slot"] = _SLOT
+        return request
 
     def _candidate(self, request: Request) -> Candidate:
         url = canonicalise(request.url)
@@ -349,7 +360,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         seams.exit_with(error.exit_code)
 
     def _on_closing(self) -> None:
-        self._drain_task = asyncio.create_task(self._drain(), name="drain")
+        self._tasks.append(asyncio.create_task(self._drain(), name="drain"))
 
     async def _drain(self) -> None:
         """Give downloads in flight their time, then leave without them."""
@@ -398,7 +409,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         """Admit what people push onto `<spider>:start_urls`, as scrapy-redis has it."""
         assert self._door is not None
         source = getattr(self.spider, "redis_key", None) or keys.start_urls(self.spider.name)
-        taken = keys.start_urls_taken(self.run.name)
+        assert self.feed is not None
+        taken = keys.start_urls_taken(self.run.name, self.feed.number.number)
         try:
             left = await self._door.command("LRANGE", taken, 0, -1)
             while True:

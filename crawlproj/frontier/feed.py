@@ -1,4 +1,4 @@
-"""The frontier as one shard sees it: leases in memory, settlements on their way, one task that talks to Redis.
+"""The frontier as a shard sees it: leases in memory, settlements on their way, one task that talks to Redis.
 
 Everything the scheduler calls is synchronous and touches memory only. The pump writes before it reads:
 new candidates first, then settlements, so that a URL is never settled before its links are safe.
@@ -145,7 +145,7 @@ class Feed:
     # -- what the scheduler calls: memory only --
 
     def take(self) -> Lease | RobotsFetch | None:
-        """Return what may be fetched now. Its end must be told by `ended` or `robots_ended`, then `settle`."""
+        """Return what may be fetched now. Its end must be told: `ended` and `finish`, or `robots_ended`."""
         now_s = self._clock()
         # A shard that could not renew its hold in time may have been replaced: it must not fetch.
         if self._closing or now_s >= self._owned_until_s:
@@ -194,8 +194,9 @@ class Feed:
         now_s = self._clock()
         self._robots.put(fetch.origin, rules, now_s)
         if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
-            waiting = next(h for h in self._held.values() if h.lease.domain == fetch.domain and not h.has_ended)
-            self._settle_later(Settlement(waiting.lease, Outcome.PACED), 0.0)
+            held = (h for h in self._held.values() if not h.has_ended)
+            behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
+            self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
         self.pacer.ended(fetch.domain, ended, now_s)
         self._arm_timer(now_s)
 
@@ -466,7 +467,7 @@ class Feed:
             logger.info("page queue full, leasing nothing", extra={"pages": length, "hard": hard})
 
     async def _listen(self) -> None:
-        """Hear of new work and of changes. After a reconnect, look at everything: words may have been missed."""
+        """Hear of new work and of changes. After a reconnect look at everything: some may have been missed."""
         try:
             async with self.frontier.door.subscribe(keys.wake_channel(self.frontier.run)) as messages:
                 async for message in messages:

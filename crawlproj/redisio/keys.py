@@ -103,9 +103,9 @@ def start_urls(spider: str) -> str:
     return f"{spider}:start_urls"
 
 
-def start_urls_taken(run: str) -> str:
-    """list · start URLs taken from the list above and not yet admitted · until admitted"""
-    return _run(run, "start-urls-taken")
+def start_urls_taken(run: str, number: int) -> str:
+    """list · start URLs a shard took from the list above and has not admitted yet · until admitted, by the next process with that number if need be"""
+    return _run(run, f"start-urls-taken:{number}")
 
 
 def runs() -> str:

@@ -13,12 +13,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
-from random import Random
 from typing import NamedTuple
 
 from crawlproj.simweb.faults import ALWAYS, Fault
 from crawlproj.simweb.page import Kind, Link, PageSpec
-from crawlproj.simweb.sites import Dice, Robots, Site, make_site, number_of, part, robots_text, unit
+from crawlproj.simweb.sites import Dice, Robots, Site, make_site, number_of, part, robots_text, spread, unit
 from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
 from crawlproj.simweb.words import CHARSETS, LANGUAGES
 
@@ -272,21 +271,16 @@ class World:
                 home = site.base_url(site.domain)
                 for path in ("/calendar/2024/01", f"/session/{card.seed:016x}/0", "/deep/more"):
                     links[home + path] = False
-        random = Random(card.seed).random
         spec = site.spec
-        for _ in range(int(spec.links_mean * (0.25 + 1.5 * random()))):
+        count = int(spec.links_mean * (0.25 + 1.5 * part(card.seed, 3)))
+        draws = iter(spread(card.seed, 4 * count))
+        for kind, where, page, rel in zip(draws, draws, draws, draws, strict=True):
             # Squares make low numbers popular, as a few pages and domains are in any web.
-            there = site
-            if random() < spec.cross_domain_share:
-                there = self.site(int(self.spec.domains * random() ** 2))
-                url = (
-                    self._home(there)
-                    if random() < 0.6
-                    else self._url(there, int(there.pages * random() ** 2))
-                )
-            else:
-                url = self._url(there, int(there.pages * random() ** 2))
-            links.setdefault(url, random() < spec.nofollow_share)
+            there, popular = site, where**2
+            if kind < spec.cross_domain_share:
+                there = self.site(int(self.spec.domains * where**2))
+                popular = 0.0 if page < 0.6 else page**2
+            links.setdefault(self._url(there, int(there.pages * popular)), rel < spec.nofollow_share)
         return tuple(map(Link._make, links.items()))
 
     @staticmethod

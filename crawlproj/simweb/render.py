@@ -11,6 +11,7 @@ import zstandard
 
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.page import Kind, PageSpec
+from crawlproj.simweb.sites import spread
 from crawlproj.simweb.words import labels, sentence_bytes, sentences
 
 #: Attributes and schemes that a link extractor must leave alone.
@@ -51,11 +52,9 @@ def _encode(text: str, charset: str) -> bytes:
 
 
 def _html(page: PageSpec) -> str:
-    # The draw for the text comes first and alone: a near duplicate repeats it.
-    random = Random(page.text_seed)
     stock = sentences(page.language)
     count = max(3, int(page.text_bytes / sentence_bytes(page.language)))
-    text = random.choices(stock, k=min(count, _HUGE_STEP))
+    text = [stock[int(draw * len(stock))] for draw in spread(page.text_seed, min(count, _HUGE_STEP))]
     if count > _HUGE_STEP:
         text = (text * (count // _HUGE_STEP + 1))[:count]
     title = text[0].strip(" .。")

@@ -6,8 +6,8 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import blake2b
-from struct import Struct
+from hashlib import blake2b, shake_128
+from struct import Struct, unpack
 
 from crawlproj.simweb.faults import ALWAYS
 from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
@@ -83,6 +83,12 @@ def unit(draw: int) -> float:
     """A 64-bit draw as a number in [0, 1)."""
     # The shift keeps the largest draws from rounding up to 1.
     return (draw >> 11) * 2.0**-53
+
+
+def spread(seed: int, count: int) -> list[float]:
+    """*count* numbers in [0, 1) that depend on *seed* alone; a third of the price of a ``random.Random``."""
+    raw = shake_128(seed.to_bytes(8, "little")).digest(4 * count)
+    return [number * 2.0**-32 for number in unpack(f"<{count}I", raw)]
 
 
 def part(draw: int, index: int) -> float:

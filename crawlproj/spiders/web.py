@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -16,11 +17,13 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from crawlproj import seams
+from crawlproj.config import Config, load_config
 from crawlproj.errors import BadArgument, BadUrl, NoSeeds
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.seeds import parse_seeds, seed_lines
 from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
 from crawlproj.model.urls import canonicalise
+from crawlproj.requests import decode_request
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +94,10 @@ class WebSpider(Spider):
             hint = f"Did you mean -a {close[0]}?" if close else f"There are {', '.join(known)}."
             raise BadArgument(f"Unknown argument -a {name}. {hint}")
 
+    @cached_property
+    def config(self) -> Config:
+        return load_config(self.crawler.settings.copy_to_dict())
+
     @property
     def feed(self) -> Feed:
         feed: Feed = self.crawler.feed  # type: ignore[attr-defined]  # put there by the scheduler
@@ -125,8 +132,10 @@ class WebSpider(Spider):
         logger.info("seeds admitted: %d new of %d, %d lines refused", new, given, refused)
 
     def request_of(self, lease: Lease) -> Request:
-        """Return the request for a lease; called by the scheduler."""
-        return Request(lease.url, callback=self.parse, errback=self.fail, dont_filter=True)
+        """Return the request for a lease; called by the scheduler. A start URL may bring method and body."""
+        request = decode_request(lease.url, lease.extra, self) if lease.extra else Request(lease.url)
+        request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
+        return request
 
     def parse(self, response: Response, **kwargs: Any) -> Iterator[FetchedPage]:
         assert response.request is not None
@@ -139,7 +148,7 @@ class WebSpider(Spider):
             for name in _HEADERS
             if (values := response.headers.getlist(name))
         }
-        limit = self.crawler.settings.getint("CRAWL_MAX_BODY", 1_000_000)
+        limit = self.config.max_body
         page = self._page(lease, response.status, redirected_from)
         page.latency_ms = int(response.meta.get("download_latency", 0) * 1000)
         page.headers = headers
@@ -180,7 +189,7 @@ class WebSpider(Spider):
     def _follow(self, response: Response, lease: Lease, hops: int) -> None:
         """Have the target of a redirect admitted: it waits for its own domain's turn."""
         location = response.headers.get("Location", b"")
-        if not location or hops >= self.crawler.settings.getint("CRAWL_MAX_REDIRECTS", 5):
+        if not location or hops >= self.config.max_redirects:
             self.feed.judge(lease, Outcome.DONE, "redirects")
             return
         try:

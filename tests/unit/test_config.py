@@ -37,7 +37,6 @@ def test_nothing_given_means_the_defaults() -> None:
         ("ROBOTSTXT_OBEY", "False", "robotstxt_obey", False),
         ("ROBOTSTXT_OBEY", 0, "robotstxt_obey", False),
         ("SCHEDULER_FLUSH_ON_START", "true", "scheduler_flush_on_start", True),
-        ("CRAWL_SCOPE", "seeds", "scope", "seeds"),
         ("REDIS_URL", "", "redis_url", None),
         ("DOWNLOAD_SLOTS", '{"a.test": {"delay": 5}}', "download_slots", {"a.test": {"delay": 5}}),
     ],
@@ -105,11 +104,6 @@ def test_an_unknown_name_like_no_other_is_refused_with_where_to_look() -> None:
             "DOWNLOAD_DELAY",
             "nan",
             "DOWNLOAD_DELAY='nan' is not a valid float. Give a float from 0 to 86400, such as 1.",
-        ),
-        (
-            "CRAWL_SCOPE",
-            "host",
-            "CRAWL_SCOPE='host' is not one of its choices. Give a text out of all, seeds, such as all.",
         ),
         (
             "DOWNLOAD_SLOTS",
