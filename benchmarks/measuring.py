@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -175,6 +176,23 @@ class RedisServer:
 
     def used_bytes(self) -> int:
         return int(self.info("memory")["used_memory"])
+
+    def commands_during(self, watch_s: float) -> Counter[str]:
+        """Commands that clients send in *watch_s* seconds, by name; not those that scripts make of them."""
+        deadline = time.monotonic() + watch_s
+        received = bytearray()
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.connect(str(self._socket_path))
+            monitor.sendall(b"MONITOR\r\n")
+            while (left_s := deadline - time.monotonic()) > 0:
+                monitor.settimeout(left_s)
+                try:
+                    received += monitor.recv(65536)
+                except TimeoutError:
+                    break
+        # +1700000000.123456 [0 unix:/path] "GET" "key", or [0 lua] for a command of a script.
+        lines = [line for line in received.decode(errors="replace").splitlines() if '] "' in line]
+        return Counter(line.split('"')[1].lower() for line in lines if "[0 lua]" not in line)
 
     @property
     def version(self) -> str:

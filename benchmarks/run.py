@@ -1,0 +1,144 @@
+"""Runs the benchmarks one after the other and keeps what they found under results/.
+
+results/NAME.json holds the last full run of a benchmark for each Redis version; summary.md shows all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent
+RESULTS = HERE / "results"
+PACKAGES = {"scrapy": "scrapy", "scrapy_redis": "scrapy-redis", "redis_py": "redis"}
+sys.path.insert(0, str(PROJECT))
+
+
+def main() -> int:
+    known = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (all): {', '.join(known)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute; nothing is kept")
+    parser.add_argument(
+        "--redis-server",
+        metavar="PATH",
+        help="the server to measure (REDIS_SERVER, else the one on PATH, else the wheel's)",
+    )
+    given = parser.parse_args()
+    for name in given.names:
+        if name not in known:
+            parser.error(f"there is no benchmark {name!r}; there are: {', '.join(known)}")
+
+    failed = []
+    for name in given.names or known:
+        print(f"== {name}", file=sys.stderr, flush=True)
+        record = run_one(known[name], quick=given.quick, redis_server=given.redis_server)
+        if record is None:
+            failed.append(name)
+            continue
+        print("\n".join(shown(name, record)))
+        if not given.quick:
+            keep(name, record)
+    if not given.quick:
+        (RESULTS / "summary.md").write_text(summary())
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def run_one(path: Path, *, quick: bool, redis_server: str | None) -> dict[str, Any] | None:
+    """Run a benchmark in a process of its own; returns its report with where and when, None if it broke."""
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report_path = Path(folder) / "report.json"
+        options = ["--json", str(report_path)]
+        options += ["--quick"] if quick else []
+        options += ["--redis-server", redis_server] if redis_server else []
+        ended = subprocess.run(
+            [sys.executable, str(path), *options],
+            env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if report_path.exists():
+            report: dict[str, Any] = json.loads(report_path.read_text())
+        elif ended.stdout:
+            # bench_simweb needs no Redis and only prints; its exit code says whether its goal was reached.
+            report = {"redis_version": "", "goals": [], "tables": [], "lines": ended.stdout.splitlines()}
+        else:
+            return None
+    return circumstances(time.monotonic() - started_s) | report
+
+
+def circumstances(took_s: float) -> dict[str, Any]:
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", "crawlproj")
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "took_s": round(took_s),
+        "commit": _git("rev-parse", "--short", "HEAD").strip() + (" and changes" if changed else ""),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    } | {key: version(name) for key, name in PACKAGES.items()}
+
+
+def _git(*arguments: str) -> str:
+    ended = subprocess.run(["git", *arguments], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return ended.stdout if ended.returncode == 0 else "unknown"
+
+
+def keep(name: str, record: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    records = json.loads(path.read_text()) if path.exists() else {}
+    records[record["redis_version"]] = record
+    path.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+
+
+def summary() -> str:
+    found = [
+        (path.stem, record)
+        for path in sorted(RESULTS.glob("*.json"))
+        for _, record in sorted(json.loads(path.read_text()).items(), reverse=True)
+    ]
+    lines = ["# What was measured", "", "Written by `make bench`. README.md says how to read it.", ""]
+    lines += ["| goal | wanted | measured | Redis | |", "|---|---|---|---|---|"]
+    for _, record in found:
+        for goal in record["goals"]:
+            verdict = "reached" if goal["is_met"] else "**missed**"
+            cells = (goal["what"], goal["wanted"], goal["measured"], record["redis_version"], verdict)
+            lines.append(f"| {' | '.join(cells)} |")
+    for name, record in found:
+        lines += ["", *shown(name, record)]
+    return "\n".join(lines) + "\n"
+
+
+def shown(name: str, record: dict[str, Any]) -> list[str]:
+    redis = f", Redis {record['redis_version']}" if record["redis_version"] else ""
+    packages = ", ".join(f"{package} {record[key]}" for key, package in PACKAGES.items())
+    machine = f"{record['cores']} cores, Python {record['python']}, {packages}"
+    lines = [f"## {name}{redis}", ""]
+    lines += [f"{record['date']}, {record['took_s']} s, commit {record['commit']}; {machine}"]
+    if "lines" in record:
+        lines += ["", *(f"    {line}" for line in record["lines"])]
+    for table in record["tables"]:
+        lines += ["", f"### {table['title']}", "", f"| {' | '.join(table['columns'])} |"]
+        lines += ["|" + "---|" * len(table["columns"])]
+        lines += [f"| {' | '.join(row)} |" for row in table["rows"]]
+        lines += ["", *table["notes"]] if table["notes"] else []
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
