@@ -467,7 +467,7 @@ class Feed:
             logger.info("page queue full, leasing nothing", extra={"pages": length, "hard": hard})
 
     async def _listen(self) -> None:
-        """Hear of new work and of changes. After a reconnect look at everything: some may have been missed."""
+        """Hear of new work and of changes. After a reconnect look at all: some may have been missed."""
         try:
             async with self.frontier.door.subscribe(keys.wake_channel(self.frontier.run)) as messages:
                 async for message in messages:

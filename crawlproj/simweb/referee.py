@@ -181,12 +181,13 @@ class Referee:
         }
 
     def before_robots(self) -> set[str]:
-        """URLs asked for before their domain had answered a request for robots.txt."""
+        """URLs asked for before their domain's robots.txt was known: answered, and not by a 5xx."""
         known: set[str] = set()
         early: set[str] = set()
         for url, request in sorted(zip(self._urls, self.requests, strict=True), key=_ended):
             if url.endswith("/robots.txt"):
-                known.add(request.domain)
+                if _is_success(request):
+                    known.add(request.domain)
             elif self.rules.obey_robots and request.domain not in known:
                 early.add(url)
         return early

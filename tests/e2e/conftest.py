@@ -8,9 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +227,145 @@ def crew_of(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
 def json_of() -> Callable[[str], Any]:
     """Reads the last line of an output as JSON."""
     return lambda text: json.loads(text.strip().splitlines()[-1])
+
+
+@pytest.fixture
+def empty_redis_url(redis_url: str) -> str:
+    """The session's Redis, emptied, for tests that are not asynchronous themselves."""
+    ask_redis(redis_url, "FLUSHDB")
+    return redis_url
+
+
+@pytest.fixture
+def ask() -> Callable[..., Any]:
+    """Sends one command to a Redis: ``ask(url, "LLEN", "web:start_urls")``."""
+    return ask_redis
+
+
+def ask_redis(url: str, *command: str | int) -> Any:
+    async def ask() -> Any:
+        door = await Door.open(url=url, data_dir=Path())
+        try:
+            return await door.command(*command)
+        finally:
+            await door.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture
+def scrapy(tmp_path: Path, empty_redis_url: str) -> Iterator[Callable[..., Process]]:
+    """Starts a scrapy command on the session's Redis: ``scrapy("crawl", "web", DOWNLOAD_DELAY="0")``.
+
+    *environment* goes over the environment of the tests; REDIS_URL='' there means an embedded Redis.
+    """
+    started: list[Process] = []
+
+    def start(*arguments: str, environment: dict[str, str] | None = None, **settings: str) -> Process:
+        settings = QUICK | {"CRAWL_DATA": str(tmp_path / "data")} | settings
+        process = Process(
+            [*arguments, *(f"--set={name}={value}" for name, value in settings.items())],
+            tmp_path / f"{arguments[0]}-{len(started)}.log",
+            {"REDIS_URL": empty_redis_url} | (environment or {}),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.is_running:
+            process.kill()
+    if (tmp_path / "data" / "redis").exists():
+        embedded.stop_if_unused(tmp_path / "data")
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Any]:
+    return wait_until
+
+
+@dataclass
+class Seen:
+    """A request as it reached the echo server. Times are of one monotonic clock."""
+
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+    start_s: float
+    end_s: float = 0.0
+
+
+class EchoServer:
+    """A web server on 127.0.0.1 that writes down every request and answers with it as JSON.
+
+    ``answers`` has other answers by path: a list of (status, headers, body), the last one for ever.
+    ``delay_s`` is how long it takes over each.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[Seen] = []
+        self.answers: dict[str, list[tuple[int, dict[str, str], bytes]]] = {
+            "/robots.txt": [(404, {}, b"")],
+        }
+        self.delay_s = 0.0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def asked(self, prefix: str = "/") -> list[Seen]:
+        """The requests below *prefix* in their order, robots.txt left out."""
+        return [seen for seen in self.log if seen.path.startswith(prefix) and seen.path != "/robots.txt"]
+
+    def gaps_s(self) -> list[float]:
+        """The time from the end of each request to the start of the next; negative for two at once."""
+        in_order = sorted(self.log, key=lambda seen: seen.start_s)
+        return [after.start_s - before.end_s for before, after in pairwise(in_order)]
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        echo = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                start_s = time.monotonic()
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                seen = Seen(self.command, self.path, self.headers, body, start_s)
+                echo.log.append(seen)
+                time.sleep(echo.delay_s)
+                answers = echo.answers.get(self.path)
+                if answers:
+                    status, headers, content = answers.pop(0) if len(answers) > 1 else answers[0]
+                else:
+                    status, headers = 200, {"Content-Type": "application/json"}
+                    content = json.dumps({"method": self.command, "path": self.path}).encode()
+                # Before the last byte leaves: the client may be quicker than this line after it.
+                seen.end_s = time.monotonic()
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = answer  # noqa: N815  # the names http.server calls
+
+            def log_message(self, *args: object) -> None:
+                """Tests read `log`, not standard error."""
+
+        return Handler
+
+
+@pytest.fixture
+def echo() -> Iterator[EchoServer]:
+    server = EchoServer()
+    yield server
+    server.stop()

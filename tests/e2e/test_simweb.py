@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -375,6 +376,25 @@ async def test_a_request_in_flight_at_sigterm_is_in_the_log(tmp_path: Path) -> N
 
     [record] = [request for request in read_log(simweb.log_path) if request.url == url]
     assert (record.fault, record.complete) == ("hang", False)
+
+
+def test_the_server_does_not_outlive_a_killed_test(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from crawlproj.simweb.process import SimwebProcess;"
+        "from crawlproj.simweb.spec import WorldSpec;"
+        "simweb = SimwebProcess(WorldSpec(), Path(sys.argv[1])).__enter__();"
+        "print(simweb.pid, flush=True); os.kill(os.getpid(), 9)"
+    )
+
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False
+    )
+
+    # The pipe of the dead process is closed only when its last holder, the server, is gone too.
+    deadline_s = time.monotonic() + 5
+    while Path(f"/proc/{int(killed.stdout)}/cmdline").exists() and time.monotonic() < deadline_s:
+        os.sched_yield()
+    assert not Path(f"/proc/{int(killed.stdout)}/cmdline").exists()
 
 
 @pytest.mark.parametrize(

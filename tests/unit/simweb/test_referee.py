@@ -119,6 +119,15 @@ def test_a_page_asked_for_before_robots_is_named(log: list[Request]) -> None:
     assert f"1 asked for before robots.txt: {page.url}" in problem_of(judge(swapped + rest))
 
 
+def test_a_robots_that_failed_tells_the_crawler_nothing(log: list[Request]) -> None:
+    log[0] = msgspec.structs.replace(log[0], status=503)
+
+    problem = problem_of(judge(log))
+
+    assert "asked for before robots.txt" in problem
+    assert log[1].url in problem
+
+
 def test_two_requests_at_once_are_seen(log: list[Request]) -> None:
     first, second = log[1], log[2]
     log[1] = msgspec.structs.replace(first, end_ms=second.start_ms + 50)
