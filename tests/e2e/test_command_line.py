@@ -1,0 +1,293 @@
+"""What a person reads when something is wrong: one line with what and how to mend it, and an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.cmdline import execute
+
+from crawlproj.errors import (
+    EXIT_NO_SEEDS,
+    EXIT_OK,
+    EXIT_REDIS,
+    EXIT_RUN_MISMATCH,
+    EXIT_SHARD_TAKEN,
+    EXIT_USAGE,
+)
+
+pytestmark = pytest.mark.e2e
+
+PROJECT = Path(__file__).parents[2]
+SECRET = "hunter2"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What was typed, the exit code, and what must be said. {names} stand for what `places` makes."""
+
+    typed: str
+    code: int
+    says: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.typed, *(f"{name}={value}" for name, value in self.settings.items())])
+
+
+@pytest.fixture
+def places(
+    tmp_path: Path,
+    empty_redis_url: str,
+    redis_server_factory: Callable[..., Any],
+    request: pytest.FixtureRequest,
+) -> dict[str, str]:
+    """Names for what the mistakes are made with."""
+    (tmp_path / "empty.txt").write_text("\n# nothing here\n")
+    (tmp_path / "garbage.txt").write_text("no url\nhttp://\n")
+    (tmp_path / "file").write_text("not a directory")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        free_port = nobody.getsockname()[1]
+    named = {
+        "empty": str(tmp_path / "empty.txt"),
+        "garbage": str(tmp_path / "garbage.txt"),
+        "missing": str(tmp_path / "missing.txt"),
+        "file": str(tmp_path / "file"),
+        "nobody": f"redis://127.0.0.1:{free_port}/0",
+        "no_socket": f"unix://{tmp_path}/nothing.sock",
+    }
+    if "{locked}" in str(request.node.callspec.params["mistake"]):
+        named["locked"] = redis_server_factory("--requirepass", SECRET).url
+    return named
+
+
+CRAWLS = [
+    Mistake("", EXIT_REDIS, r"127\.0\.0\.1:\d+ did not answer .*REDIS_URL", {"REDIS_URL": "{nobody}"}),
+    Mistake("", EXIT_REDIS, r"nothing\.sock did not answer .*REDIS_URL", {"REDIS_URL": "{no_socket}"}),
+    Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
+    Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}"}),
+    Mistake("-ashard=2 -ashards=2", EXIT_USAGE, "shard=2 is out of range: with -a shards=2 it is 0 to 1"),
+    Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: run 'web' has .*scrapy shards 8 --run web"),
+    Mistake("-ashard=abc", EXIT_USAGE, "-a shard=abc is not a whole number"),
+    Mistake("-ashards=-1", EXIT_USAGE, "-a shards=-1 is not a whole number"),
+    Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a run name; use 1 to 64 letters"),
+    Mistake("-asede=x", EXIT_USAGE, "Unknown argument -a sede. Did you mean -a seeds?"),
+    Mistake(
+        "",
+        EXIT_USAGE,
+        "Unknown setting CRAWL_PARTITION. Did you mean CRAWL_PARTITIONS?",
+        {"CRAWL_PARTITION": "8"},
+    ),
+    Mistake("", EXIT_USAGE, "CRAWL_CHAIN='long' is not a valid int. Give an int", {"CRAWL_CHAIN": "long"}),
+    Mistake("-aseeds={empty}", EXIT_NO_SEEDS, "empty.txt' has no valid seed"),
+    Mistake("-aseeds={missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
+    Mistake(
+        "",
+        EXIT_REDIS,
+        "Cannot keep Redis in .*/file/data.* Choose another data directory",
+        {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"},
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", CRAWLS, ids=str)
+def test_a_shard_that_cannot_start_says_why_in_one_line(
+    scrapy: Callable[..., Any], places: dict[str, str], mistake: Mistake
+) -> None:
+    settings = {name: value.format(**places) for name, value in mistake.settings.items()}
+    environment = {name: settings.pop(name) for name in ("REDIS_URL",) if name in settings}
+
+    shard = scrapy(
+        "crawl", "web", *mistake.typed.format(**places).split(), environment=environment, **settings
+    )
+    code = shard.wait()
+
+    assert code == mistake.code, shard.log
+    [line] = error_lines(shard.log)
+    assert re.search(mistake.says, line)
+    assert "Traceback" not in shard.log
+    assert "Unhandled" not in shard.log
+    assert SECRET not in shard.log
+    assert "wrong" not in line
+
+
+COMMANDS = [
+    *(
+        Mistake(command, EXIT_REDIS, "did not answer", {"REDIS_URL": "{nobody}"})
+        for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
+    ),
+    Mistake("status", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
+    *(
+        Mistake(f"{command} --run a/b", EXIT_USAGE, "'a/b' is not a run name")
+        for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
+    ),
+    *(
+        Mistake(command, EXIT_USAGE, "Did you mean CRAWL_CHAIN", {"CRAWL_CHAINS": "3"})
+        for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
+    ),
+    *(
+        Mistake(
+            f"{command} --bogus",
+            EXIT_USAGE,
+            f"unknown argument '--bogus'; see: scrapy {command.split()[0]} -h",
+        )
+        for command in ("status", "shards 2", "seed x", "run", "parser")
+    ),
+    Mistake("status extra", EXIT_USAGE, "unknown argument 'extra'"),
+    Mistake("status", EXIT_USAGE, "There is no run 'web' here; there are: none"),
+    Mistake("status --run nope", EXIT_USAGE, "There is no run 'nope' here"),
+    Mistake("shards 2", EXIT_USAGE, "There is no run 'web' here"),
+    Mistake("shards two", EXIT_USAGE, "'two' is not a number of shards"),
+    Mistake("shards", EXIT_USAGE, "is not a number of shards"),
+    Mistake("seed", EXIT_NO_SEEDS, "Name a file of seeds"),
+    Mistake("seed {empty}", EXIT_NO_SEEDS, "No valid seed in .*empty.txt"),
+    Mistake("seed {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
+    Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds yet: scrapy run FILE-OR-URL"),
+    Mistake("run {empty}", EXIT_NO_SEEDS, "seed"),
+    Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
+    Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: at least 1"),
+    Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "65 shards: choose 1 to 64"),
+    Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb brings its own seeds"),
+    Mistake("status", EXIT_REDIS, "another data directory", {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"}),
+]
+
+
+@pytest.mark.parametrize("mistake", COMMANDS, ids=str)
+def test_a_command_that_cannot_do_it_says_why_in_one_line(
+    command: Callable[..., tuple[int, str, str]],
+    empty_redis_url: str,
+    places: dict[str, str],
+    tmp_path: Path,
+    mistake: Mistake,
+) -> None:
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path / "data")}
+    settings |= {name: value.format(**places) for name, value in mistake.settings.items()}
+
+    code, out, err = command(*mistake.typed.format(**places).split(), **settings)
+
+    assert code == mistake.code, out + err
+    [line] = [line for line in (out + err).splitlines() if line.startswith("scrapy ") or "error:" in line]
+    assert re.search(mistake.says, line)
+    assert "Traceback" not in out + err
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(
+    "mistake", [Mistake("parser", EXIT_REDIS, "did not answer", {"REDIS_URL": "{no_socket}"})], ids=str
+)
+def test_a_parser_that_cannot_start_says_why_in_one_line(
+    scrapy: Callable[..., Any], places: dict[str, str], mistake: Mistake
+) -> None:
+    environment = {name: value.format(**places) for name, value in mistake.settings.items()}
+
+    parser = scrapy("parser", environment=environment)
+    code = parser.wait()
+
+    assert code == mistake.code, parser.log
+    [line] = [line for line in parser.log.splitlines() if line.startswith("scrapy parser: ")]
+    assert re.search(mistake.says, line)
+    assert "Traceback" not in parser.log
+
+
+def test_seeds_with_garbage_lines_are_reported_by_number_and_the_others_admitted(
+    command: Callable[..., tuple[int, str, str]],
+    ask: Callable[..., Any],
+    empty_redis_url: str,
+    tmp_path: Path,
+) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text("http://a.example/\nno url\n# a comment\n\nftp://b.example/\nc.example.org\n")
+
+    code, out, err = command("seed", str(seeds), REDIS_URL=empty_redis_url, CRAWL_DATA=str(tmp_path))
+
+    assert code == EXIT_USAGE
+    assert re.findall(r"line (\d+): ", err) == ["2", "5"]
+    assert out == "2 new seeds of 2 for run web, 2 refused\n"
+
+
+def test_a_run_created_with_other_partitions_is_refused_naming_both(
+    command: Callable[..., tuple[int, str, str]],
+    scrapy: Callable[..., Any],
+    empty_redis_url: str,
+    tmp_path: Path,
+) -> None:
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
+    assert command("seed", "http://a.example/", **settings, CRAWL_PARTITIONS="8")[0] == EXIT_OK
+
+    shard = scrapy("crawl", "web", CRAWL_PARTITIONS="16")
+    seed_code, _, seed_error = command("seed", "http://b.example/", **settings, CRAWL_PARTITIONS="16")
+    shard_code = shard.wait()
+
+    says = "Run 'web' was created with CRAWL_PARTITIONS=8, not 16. Set CRAWL_PARTITIONS=8, or use another"
+    assert (shard_code, seed_code) == (EXIT_RUN_MISMATCH, EXIT_RUN_MISMATCH)
+    [line] = error_lines(shard.log)
+    assert says in line
+    assert says in seed_error
+    assert "Traceback" not in shard.log
+
+
+def test_a_shard_number_that_is_alive_is_refused_naming_its_process_which_goes_on(
+    scrapy: Callable[..., Any], wait_for: Callable[..., Any]
+) -> None:
+    first = scrapy("crawl", "web")
+    wait_for(lambda: first.says("opened run"), "the first shard runs")
+
+    second = scrapy("crawl", "web")
+    code = second.wait()
+
+    assert code == EXIT_SHARD_TAKEN, second.log
+    [line] = error_lines(second.log)
+    assert f"Shard 0 of run 'web' is alive on {socket.gethostname()}, process {first.process.pid}." in line
+    assert "Traceback" not in second.log
+    assert first.is_running
+    first.send(signal.SIGTERM)
+    assert first.wait() == EXIT_OK, first.log
+    assert error_lines(first.log) == []
+
+
+def test_a_crawl_with_garbage_among_its_seeds_reports_each_and_completes(
+    scrapy: Callable[..., Any], echo: Any, tmp_path: Path
+) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text(f"{echo.url}/one\nno url\nhttp://[::1\n\n{echo.url}/two\n")
+
+    shard = scrapy("crawl", "web", f"-aseeds={seeds}")
+    parser = scrapy("parser")
+    codes = shard.wait(), parser.wait()
+
+    assert codes == (EXIT_OK, EXIT_OK), shard.log
+    assert [re.findall(r"line (\d+)", line) for line in error_lines(shard.log)] == [["2"], ["3"]]
+    assert sorted(seen.path for seen in echo.log) == ["/one", "/robots.txt", "/two"]
+
+
+def error_lines(log: str) -> list[str]:
+    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Runs a command of ours in this process, which needs no reactor: exit code, output, errors."""
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "crawlproj.settings")
+
+    def run(*typed: str, **settings: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            execute(["scrapy", *typed, *(f"--set={name}={value}" for name, value in settings.items())])
+        out, err = capfd.readouterr()
+        return int(left.value.code or 0), out, err
+
+    before = dict(os.environ)
+    yield run
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
