@@ -83,13 +83,28 @@ def parsers(run: str) -> str:
     return _run(run, "parsers")
 
 
+def page_attempts(run: str) -> str:
+    """hash · page → how often it failed in a parser · until it is a dead letter"""
+    return _run(run, "page-attempts")
+
+
+def dead_letters(run: str) -> str:
+    """hash · page → JSON: url, error, parser and time of a page that was given up · until replayed or deleted"""
+    return _run(run, "dead")
+
+
+def dead_pages(run: str) -> str:
+    """hash · page → the envelope of a dead letter · until replayed or deleted"""
+    return _run(run, "dead-pages")
+
+
 def segments(run: str) -> str:
     """hash · segment file name → pages in it; written in the step that acknowledges those pages · kept with the run"""
     return _run(run, "segments")
 
 
 def page_counters(run: str) -> str:
-    """hash · pages taken, stored, taken back · kept with the run"""
+    """hash · pages stored, taken back, failed, dead; links; `queued_bytes`, the size of the page queue · kept with the run"""
     return _run(run, "page-counters")
 
 

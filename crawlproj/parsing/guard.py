@@ -1,0 +1,155 @@
+"""A parser's guard: parses in a child process, and knows which page killed it.
+
+Parsing runs C code over hostile input: it may crash, or never return, and then no Python in the same process can
+help. The child notes in shared memory which page it reads; the kernel's timer ends it when that takes too
+long; the guard blames the page, and starts the next child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
+
+#: Deaths in a row with no page parsed in between, after which it is not the pages' fault.
+_HOPELESS = 5
+_PR_SET_PDEATHSIG = 1
+_NOTE = struct.Struct("=qq")
+
+
+class Notes:
+    """What the child says about itself, in memory its guard can still read when it is dead."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _NOTE.size)
+        self._parsed = 0
+        self.done()
+
+    def reading(self, position: int) -> None:
+        """Note that the page at *position* of this parser's list is being read."""
+        _NOTE.pack_into(self._memory, 0, position, self._parsed)
+
+    def done(self) -> None:
+        """Note that no page is being read."""
+        self._parsed += 1
+        _NOTE.pack_into(self._memory, 0, -1, self._parsed)
+
+    def read(self) -> tuple[int | None, int]:
+        """Return the position of the page being read, if any, and a number that grows with every page."""
+        position, parsed = _NOTE.unpack_from(self._memory, 0)
+        return (None if position < 0 else position), parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A child that did not leave by itself. ``position``: the page it was reading."""
+
+    pid: int
+    signum: int
+    position: int | None
+
+    @property
+    def reason(self) -> str:
+        if self.signum == signal.SIGALRM:
+            return "took longer than CRAWL_PARSE_SECONDS"
+        return f"killed its parser with {signal.Signals(self.signum).name}"
+
+
+class TimeLimit:
+    """Ends this process when a page takes longer than *limit_s*. Not catchable, on purpose."""
+
+    def __init__(self, notes: Notes, limit_s: float) -> None:
+        self._notes = notes
+        self._limit_s = limit_s
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def start(self, position: int) -> None:
+        self._notes.reading(position)
+        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._notes.done()
+
+
+def run_guarded(work: Callable[[Notes], int], on_death: Callable[[Death], None]) -> int:
+    """Do *work* in a child, again and again until it leaves by itself; returns its exit code.
+
+    *on_death* is called in the guard for each child that was killed. SIGTERM and SIGINT are handed on. The
+    child never outlives its guard. No thread may run when this is called: it forks.
+    """
+    in_vain = 0
+    parsed_before = 0
+    while True:
+        notes = Notes()
+        child = _fork(work, notes)
+        status = _wait(child)
+        if not os.WIFSIGNALED(status):
+            return os.waitstatus_to_exitcode(status)
+        position, parsed = notes.read()
+        death = Death(child, os.WTERMSIG(status), position)
+        logger.warning(
+            "parser process %d died (%s)%s",
+            child,
+            signal.Signals(death.signum).name,
+            "" if position is None else ", reading a page",
+        )
+        in_vain = in_vain + 1 if parsed <= 1 else 0
+        parsed_before += parsed
+        if in_vain >= _HOPELESS:
+            logger.error("parser died %d times without reading a page; giving up", in_vain)
+            return 1
+        on_death(death)
+        # A child that dies at its start must not make this a busy loop.
+        time.sleep(min(0.1 * 2**in_vain, 5.0) if in_vain else 0.0)
+
+
+def _fork(work: Callable[[Notes], int], notes: Notes) -> int:
+    guard = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        _die_with(guard)
+        code = work(notes)
+    finally:
+        # Not sys.exit(): the rest of the stack belongs to the guard.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _die_with(guard: int) -> None:
+    """Have the kernel kill this process when its guard dies: nobody parses unguarded."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard:
+        os._exit(1)
+
+
+def _wait(child: int) -> int:
+    """Wait for *child*, handing on requests to stop. Returns its status as waitpid has it."""
+
+    def hand_on(signum: int, _: object) -> None:
+        try:
+            os.kill(child, signum)
+        except ProcessLookupError:
+            pass
+
+    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return os.waitpid(child, 0)[1]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
