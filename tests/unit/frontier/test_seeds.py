@@ -1,0 +1,79 @@
+"""Seeds: good lines become candidates, bad ones complaints that a person can act on."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from crawlproj.errors import NoSeeds
+from crawlproj.frontier.seeds import parse_seeds, read_seeds, seed_lines
+from crawlproj.model.records import Candidate
+
+
+def parsed(*lines: str) -> list[str]:
+    return [seed.url if isinstance(seed, Candidate) else seed for seed in parse_seeds(enumerate(lines, 1))]
+
+
+def test_urls_and_bare_domains_become_candidates() -> None:
+    assert parsed("http://A.test/x#y\n", "  example.org  ", "example.org/page", "example.org:8080/x") == [
+        "http://a.test/x",
+        "https://example.org/",
+        "https://example.org/page",
+        "https://example.org:8080/x",
+    ]
+
+
+def test_blank_lines_comments_and_a_byte_order_mark_are_skipped() -> None:
+    assert parsed("\ufeff# seeds", "", "   ", "# http://a.test/", "\ufeffhttp://b.test/\r\n") == [
+        "http://b.test/"
+    ]
+
+
+@pytest.mark.parametrize(
+    "garbage", ["garbage", "ftp://a.test/", "http://", "mailto:a@b.org", "\x00\x01", "<html>", "http://a b/"]
+)
+def test_garbage_is_a_complaint_with_its_line_number_and_the_rest_goes_on(garbage: str) -> None:
+    first, complaint, last = parsed("http://a.test/", garbage, "http://b.test/")
+
+    assert (first, last) == ("http://a.test/", "http://b.test/")
+    assert complaint.startswith("line 2: ")
+    assert repr(garbage.strip()) in complaint
+
+
+def test_a_file_is_read_with_line_numbers_whatever_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "seeds.txt"
+    file.write_bytes(b"http://a.test/\n\xff\xfe\n\nhttp://b.test/")
+
+    seeds = list(parse_seeds(read_seeds(file)))
+
+    assert [seed.url for seed in seeds if isinstance(seed, Candidate)] == ["http://a.test/", "http://b.test/"]
+    assert [seed[:7] for seed in seeds if isinstance(seed, str)] == ["line 2:"]
+
+
+def test_an_empty_file_has_no_seeds_and_no_complaints(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    assert list(parse_seeds(read_seeds(tmp_path / "empty"))) == []
+
+
+@pytest.mark.parametrize("name", ["missing.txt", ""])
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NoSeeds, match=r"Cannot read the seeds file .*: (No such file|Is a directory)"):
+        list(read_seeds(tmp_path / name))
+
+
+def test_what_a_person_names_is_a_url_a_domain_a_file_or_standard_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("http://in.test/\n"))
+    (tmp_path / "example.com").write_text("http://file.test/\n")
+
+    assert list(seed_lines("http://a.test/")) == [(1, "http://a.test/")]
+    assert list(seed_lines("example.org")) == [(1, "example.org")]
+    assert list(seed_lines("example.com")) == [(1, "http://file.test/\n")]
+    assert list(seed_lines("-")) == [(1, "http://in.test/\n")]
+    with pytest.raises(NoSeeds, match=r"'seeds\.txt'"):
+        list(seed_lines("seeds.txt"))

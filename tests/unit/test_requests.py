@@ -1,0 +1,129 @@
+"""Requests of any spider wait in the frontier as JSON and come back the same, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scrapy import FormRequest, Request, Spider
+from scrapy.http import JsonRequest, Response
+
+from crawlproj.errors import RequestNotSerialisable
+from crawlproj.requests import decode_request, encode_request
+
+
+class Shop(Spider):
+    name = "shop"
+
+    def parse(self, response: Response, **kwargs: Any) -> None: ...
+
+    def parse_item(self, response: Response, **kwargs: Any) -> None: ...
+
+    def on_error(self, failure: object) -> None: ...
+
+
+@pytest.fixture
+def spider() -> Shop:
+    return Shop()
+
+
+def there_and_back(request: Request, spider: Spider) -> Request:
+    return decode_request(request.url, encode_request(request, spider), spider)
+
+
+def test_a_plain_request_carries_nothing(spider: Shop) -> None:
+    assert encode_request(Request("https://a.test/"), spider) == ""
+    assert (
+        there_and_back(Request("https://a.test/"), spider).to_dict() == Request("https://a.test/").to_dict()
+    )
+
+
+def test_everything_a_request_carries_comes_back(spider: Shop) -> None:
+    request = Request(
+        "https://a.test/",
+        method="POST",
+        headers={"X-One": ["1", "2"], b"X-Raw": b"\xff\x00"},
+        body=b"\x00\xff body",
+        cookies={"a": "b"},
+        meta={"deep": {"list": [1, 2.5, None, True, "ü"], "raw": b"\xff"}},
+        encoding="latin-1",
+        priority=-7,
+        dont_filter=True,
+        callback=spider.parse_item,
+        errback=spider.on_error,
+        flags=["flag"],
+        cb_kwargs={"page": 3},
+    )
+
+    back = there_and_back(request, spider)
+
+    assert back.to_dict(spider=spider) == request.to_dict(spider=spider)
+    assert back.headers == request.headers
+    assert back.callback == spider.parse_item
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FormRequest("https://a.test/", formdata={"q": "x"}),
+        JsonRequest("https://a.test/", data={"q": ["x", 1]}),
+    ],
+)
+def test_kinds_of_requests_keep_their_kind(request_: Request, spider: Shop) -> None:
+    back = there_and_back(request_, spider)
+
+    assert type(back) is type(request_)
+    assert (back.method, back.body, back.headers) == (request_.method, request_.body, request_.headers)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text().filter(lambda key: key != "$bytes"), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text().map("x".__add__), json_values, max_size=4))
+@example({"x": "half a pair \ud800"})
+def test_meta_of_plain_values_comes_back_as_it_was_and_can_travel_as_bytes(meta: dict[str, Any]) -> None:
+    spider = Shop()
+
+    text = encode_request(Request("https://a.test/", meta=meta), spider)
+
+    assert decode_request("https://a.test/", text.encode().decode(), spider).meta == meta
+    assert "\n" not in text
+
+
+def test_what_scrapy_notes_on_the_way_is_left_behind(spider: Shop) -> None:
+    request = Request("https://a.test/", meta={"depth": 3, "download_slot": "x", "mine": 1})
+
+    assert json.loads(encode_request(request, spider)) == {"meta": {"mine": 1}}
+    assert request.meta == {"depth": 3, "download_slot": "x", "mine": 1}
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"meta": {"a": {"b": [0, object()]}}}, "meta['a']['b'][1] is <object"),
+        ({"meta": {"a": {1, 2}}}, "meta['a'] is {1, 2}, a set"),
+        ({"cb_kwargs": {"when": 1j}}, "cb_kwargs['when'] is 1j, a complex"),
+        ({"meta": {"a": {1: "x"}}}, "meta['a'] has the key 1"),
+        ({"meta": {"a": {"$bytes": "x"}}}, "meta['a'] has the key '$bytes'"),
+    ],
+)
+def test_a_part_that_is_not_plain_is_refused_naming_request_and_part(
+    spider: Shop, parts: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(RequestNotSerialisable) as refusal:
+        encode_request(Request("https://a.test/x", **parts), spider)
+
+    assert "<GET https://a.test/x>" in str(refusal.value)
+    assert named in str(refusal.value)
+
+
+def test_a_callback_that_is_no_method_of_the_spider_is_refused(spider: Shop) -> None:
+    with pytest.raises(RequestNotSerialisable, match=r"<GET https://a.test/>.*method of the spider 'shop'"):
+        encode_request(Request("https://a.test/", callback=lambda response: None), spider)
