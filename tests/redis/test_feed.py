@@ -1,0 +1,761 @@
+"""The feed: several shards in one loop on a real Redis; they share, die, are replaced, resized and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from crawlproj.errors import CrawlError, Fenced
+from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch, boot_clock
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.model.records import Candidate, Lease, Outcome
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
+from crawlproj.politeness.robots import RobotRules, RobotsCache
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Figures, Run
+
+RUN = "web"
+PARTITIONS = 8
+#: Holds end quickly here, so that tests of what happens then are quick.
+SHARD_LEASE_S = 0.6
+LIMITS = FeedLimits(
+    batch=100,
+    chain=4,
+    chain_s=2.0,
+    lease_s=60.0,
+    shard_lease_s=SHARD_LEASE_S,
+    max_attempts=3,
+    queue_soft=5,
+    queue_hard=10,
+)
+#: Too long to end during a test.
+LONG = replace(LIMITS, shard_lease_s=30.0)
+
+
+async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+@dataclass
+class Shard:
+    """A feed, and what was said to it and by it."""
+
+    feed: Feed
+    skew_s: float = 0.0
+    works: int = 0
+    ends: list[tuple[str, CrawlError | None]] = field(default_factory=list)
+
+    def take(self) -> list[Lease | RobotsFetch]:
+        taken = []
+        while (one := self.feed.take()) is not None:
+            taken.append(one)
+        return taken
+
+    def take_leases(self) -> list[Lease]:
+        taken = self.take()
+        assert all(isinstance(one, Lease) for one in taken)
+        return [one for one in taken if isinstance(one, Lease)]
+
+    async def take_one(self) -> Lease:
+        """Wait for a lease; there must be one."""
+        taken: list[Lease] = []
+        await until(lambda: taken.extend(self.take_leases()) or taken)
+        [lease] = taken
+        return lease
+
+    def fetch(self, lease: Lease, status: int = 200) -> None:
+        self.feed.ended(lease, Ended(status))
+        self.feed.finish(lease)
+
+    async def kill(self) -> None:
+        """As SIGKILL would: no word to anybody."""
+        for task in self.feed._tasks:
+            task.cancel()
+        await asyncio.gather(*self.feed._tasks, return_exceptions=True)
+        self.feed._tasks = []
+
+
+class Shards:
+    """Makes shards of one run."""
+
+    def __init__(self, door: Door, run: Run) -> None:
+        self.door = door
+        self.run = run
+        self.made: list[Shard] = []
+
+    async def open(
+        self,
+        number: int = 0,
+        *,
+        limits: FeedLimits = LIMITS,
+        rules: DelayRules | None = None,
+        robots: RobotsCache | None = None,
+        process: ProcessName | None = None,
+        starting: bool = False,
+    ) -> Shard:
+        shard: Shard
+
+        def on_work() -> None:
+            shard.works += 1
+
+        # Of another machine, so that nobody can tell whether it is dead before its hold ends.
+        process = process or replace(ProcessName.of_this(), host="elsewhere")
+        feed = Feed(
+            Frontier(self.door, self.run.name, PARTITIONS),
+            ShardNumber(self.door, self.run.name, number, process, int(limits.shard_lease_s * 1000)),
+            self.run.read_map,
+            Pacer(rules or DelayRules(0.0)),
+            limits,
+            robots=robots,
+            on_work=on_work,
+            on_end=lambda reason, error: shard.ends.append((reason, error)),
+            clock=lambda: boot_clock() + shard.skew_s,
+        )
+        feed.starting = starting
+        shard = Shard(feed)
+        await feed.open()
+        self.made.append(shard)
+        return shard
+
+    async def figures(self) -> Figures:
+        return await self.run.figures()
+
+    async def admit(self, *urls: str) -> int:
+        """As a process outside would."""
+        return (
+            await Frontier(self.door, self.run.name, PARTITIONS).admit(Candidate(url) for url in urls)
+        ).new
+
+
+@pytest.fixture
+async def shards(door: Door) -> AsyncIterator[Shards]:
+    made = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=1))
+    yield made
+    for shard in made.made:
+        await shard.kill()
+        if shard.feed._timer:
+            shard.feed._timer.cancel()
+
+
+def sites(count: int, pages: int = 1) -> list[str]:
+    return [f"https://d{number}.test/{page}" for page in range(pages) for number in range(count)]
+
+
+# -- work comes and goes --
+
+
+async def test_urls_admitted_are_lent_fetched_and_settled_until_nothing_is_left(shards: Shards) -> None:
+    await shards.admit(*sites(40, 5))
+    shard = await shards.open()
+    seen: list[str] = []
+
+    def crawl() -> bool:
+        for lease in shard.take_leases():
+            seen.append(lease.url)
+            shard.feed.hold_page(lease, lease.url.encode())
+            shard.fetch(lease)
+        return len(seen) >= 200 and not shard.feed.has_work
+
+    await until(crawl)
+
+    figures = await shards.figures()
+    assert sorted(seen) == sorted(sites(40, 5))
+    assert (figures.waiting, figures.leased, figures.counts["done"], figures.queue_pages) == (0, 0, 200, 200)
+
+
+async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shards: Shards) -> None:
+    shard = await shards.open(limits=LONG)
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
+    late_s = []
+
+    for number in range(20):
+        await until(
+            lambda: (
+                not shard.feed.has_work
+                and shard.feed._due_at_s
+                and min(shard.feed._due_at_s.values()) == math.inf
+            )
+        )
+        start_s = time.monotonic()
+        await shards.admit(f"https://d{number}.test/")
+        await until(lambda: shard.feed.pacer.buffered)
+        late_s.append(time.monotonic() - start_s)
+        [lease] = shard.take_leases()
+        shard.fetch(lease)
+
+    assert max(late_s) < 0.2
+
+
+async def test_a_wake_that_overtakes_an_answer_is_not_forgotten(shards: Shards) -> None:
+    shard = await shards.open(limits=LONG)
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
+    await until(lambda: min(shard.feed._due_at_s.values()) == math.inf)
+    await shard.kill()
+    shard.feed._woken.clear()
+
+    # The order in which two connections may well deliver: the wake, then the answer that is older than it.
+    shard.feed._woken.add(3)
+    shard.feed._due_at_s[3] = 5.0
+    shard.feed._note_due({3: -1, 4: -1})
+
+    assert shard.feed._due_at_s[3] == 5.0
+    assert shard.feed._due_at_s[4] == math.inf
+
+
+async def test_candidates_are_safe_before_their_page_is_settled(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open()
+    await until(lambda: shard.feed.pacer.buffered)
+    [lease] = shard.take_leases()
+
+    shard.feed.add([Candidate("https://b.test/")])
+    shard.fetch(lease)
+    assert shard.feed.has_unsent
+    await until(lambda: shard.feed.pacer.buffered)
+
+    assert [one.url for one in shard.take_leases()] == ["https://b.test/"]
+    assert not shard.feed.has_unsent
+
+
+async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, door: Door) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG)
+    await until(lambda: shard.feed.pacer.buffered)
+    [lease] = shard.take_leases()
+    meta = [keys.meta(RUN, p) for p in range(PARTITIONS)]
+    saved = [await door.command("DUMP", name) for name in meta]
+    for name in meta:
+        await door.command("SET", name, "not a hash")
+
+    shard.feed.add([Candidate("https://b.test/")])
+    shard.fetch(lease)
+    await until(lambda: shard.ends)
+    for name, value in zip(meta, saved, strict=True):
+        await door.command("DEL", name)
+        if value:
+            await door.command("RESTORE", name, 0, value)
+    await shard.feed.close()
+
+    figures = await shards.figures()
+    assert (figures.admitted, figures.counts["done"], figures.leased, figures.waiting) == (2, 1, 0, 1)
+
+
+async def test_a_domain_is_asked_one_at_a_time_with_its_delay_after_each_end(shards: Shards) -> None:
+    await shards.admit(*sites(1, 4))
+    shard = await shards.open(rules=DelayRules(0.15))
+    ended_s: list[float] = []
+    gaps_s: list[float] = []
+
+    def crawl() -> bool:
+        leases = shard.take_leases()
+        assert len(leases) <= 1
+        for lease in leases:
+            if ended_s:
+                gaps_s.append(boot_clock() - ended_s[-1])
+            shard.fetch(lease)
+            ended_s.append(boot_clock())
+        return len(ended_s) == 4
+
+    await until(crawl)
+
+    assert min(gaps_s) >= 0.149
+
+
+async def test_a_request_that_failed_is_tried_again_until_its_attempts_are_used_up(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(rules=DelayRules(0.0, backoff_s=0.01))
+    attempts = []
+
+    for again in (True, True, False):
+        lease = await shard.take_one()
+        attempts.append(lease.attempt)
+        assert shard.feed.ended(lease, Ended(error="timeout")) is again
+        shard.feed.judge(lease, Outcome.RETRY if again else Outcome.FAILED, "timeout")
+        shard.feed.hold_page(lease, b"page")
+        shard.feed.finish(lease)
+
+    await until(lambda: not shard.feed.has_work)
+    figures = await shards.figures()
+    assert attempts == [0, 1, 2]
+    assert (figures.counts["retry"], figures.counts["failed"], figures.queue_pages) == (2, 1, 1)
+
+
+async def test_a_domain_told_to_wait_long_gives_its_other_urls_back(shards: Shards) -> None:
+    shard = await shards.open(limits=LONG, rules=DelayRules(0.0, max_delay_s=300.0))
+    await shards.admit("https://a.test/first")
+    await until(lambda: shard.feed.pacer.buffered)
+    shard.fetch(*shard.take_leases())
+    await until(lambda: not shard.feed.has_work)
+    await shards.admit(*(f"https://a.test/{number}" for number in range(4)))
+    await until(lambda: shard.feed.pacer.buffered == 4)
+    [lease] = shard.take_leases()
+
+    shard.feed.ended(lease, Ended(429, retry_after_s=100.0))
+    shard.feed.judge(lease, Outcome.RETRY, "429")
+    shard.feed.finish(lease)
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.counts["returned"]) == (4, 0, 3)
+    [due] = await ready_in_s(shards, "a.test")
+    assert 98 < due <= 100.5
+
+
+async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
+    """In how many seconds each domain is due, by the server's clock."""
+    seconds, micros = await shards.door.command("TIME")
+    now_s = int(seconds) + int(micros) / 1e6
+    due = []
+    for domain in domains:
+        scores = [await shards.door.command("ZSCORE", keys.ready(RUN, p), domain) for p in range(PARTITIONS)]
+        [score] = [score for score in scores if score is not None]
+        due.append(float(score) / 1000 - now_s)
+    return due
+
+
+# -- several shards --
+
+
+async def test_two_shards_never_have_a_domain_in_common(shards: Shards) -> None:
+    await shards.run.set_shards(2)
+    await shards.admit(*sites(60))
+    one, other = await shards.open(0), await shards.open(1)
+    await until(lambda: one.feed.pacer.buffered + other.feed.pacer.buffered == 60)
+
+    first, second = ({lease.domain for lease in shard.take_leases()} for shard in (one, other))
+
+    assert first & second == set()
+    assert first
+    assert second
+    assert one.feed.partitions | other.feed.partitions == set(range(PARTITIONS))
+
+
+async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_and_after_a_full_delay(
+    shards: Shards,
+) -> None:
+    await shards.run.set_shards(2)
+    await shards.admit(*sites(40))
+    rules = DelayRules(0.25)
+    one, other = await shards.open(0, rules=rules), await shards.open(1, rules=rules)
+    await until(lambda: one.feed.pacer.buffered + other.feed.pacer.buffered == 40)
+    theirs = {lease.url for lease in other.take_leases()}
+    mine = {lease.url for lease in one.take_leases()}
+    killed_s = time.monotonic()
+    await other.kill()
+    again: list[Lease] = []
+
+    await until(lambda: again.extend(one.take_leases()) or len(again) == len(theirs))
+
+    assert {lease.url for lease in again} == theirs
+    assert mine & theirs == set()
+    # Its last renewal was at most a third of the hold before it was killed.
+    assert time.monotonic() - killed_s >= SHARD_LEASE_S * 2 / 3 + 0.25 - 0.05
+    assert (await shards.figures()).counts["reclaimed"] == len(theirs)
+
+
+async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    paused = await shards.open()
+    await until(lambda: paused.feed.pacer.buffered)
+    [lease] = paused.take_leases()
+    await paused.kill()
+    await asyncio.sleep(SHARD_LEASE_S)
+    successor = await shards.open(0)
+    await until(lambda: successor.feed.pacer.buffered)
+
+    paused.feed.hold_page(lease, b"page")
+    paused.fetch(lease)
+    paused.feed._tasks = [asyncio.create_task(paused.feed._pump())]
+    await until(lambda: paused.ends)
+    await paused.feed.close()
+
+    [(reason, error)] = paused.ends
+    assert reason == "Fenced"
+    assert isinstance(error, Fenced)
+    assert paused.feed.take() is None
+    figures = await shards.figures()
+    assert (figures.counts["done"], figures.queue_pages, figures.leased) == (0, 0, 1)
+    assert successor.ends == []
+
+
+async def test_a_shard_whose_hold_may_have_ended_hands_out_nothing_until_it_is_renewed(
+    shards: Shards,
+) -> None:
+    shard = await shards.open(limits=LONG)
+    await shards.admit(*sites(3))
+    await until(lambda: shard.feed.pacer.buffered == 3)
+    works = shard.works
+
+    shard.skew_s += 23.0
+    assert shard.feed.take() is None
+
+    # The pump rests by the loop's clock, which did not jump.
+    shard.feed._stir.set()
+    await until(lambda: shard.works > works)
+    assert len(shard.take_leases()) == 3
+
+
+async def test_the_number_of_shards_goes_from_two_to_one_and_back_while_running(shards: Shards) -> None:
+    everything = sites(60, 3)
+    await shards.run.set_shards(2)
+    await shards.admit(*everything)
+    one, other = await shards.open(0), await shards.open(1)
+    done: list[str] = []
+    holding: list[tuple[Shard, Lease]] = []
+
+    def work(count: int) -> Callable[[], bool]:
+        """Fetch slowly: a request is in flight for one round."""
+
+        def step() -> bool:
+            nonlocal holding
+            flying = [lease.domain for _, lease in holding]
+            assert len(flying) == len(set(flying)), "a domain in two places at once"
+            for shard, lease in holding:
+                done.append(lease.url)
+                shard.fetch(lease)
+            holding = []
+            for shard in shards.made:
+                while len(holding) < 10 and isinstance(lease := shard.feed.take(), Lease):
+                    holding.append((shard, lease))
+            return len(done) >= count
+
+        return step
+
+    await until(work(20))
+    await shards.run.set_shards(1)
+    await until(lambda: work(0)() and other.ends == [("retired", None)])
+    assert other.feed.partitions == set()
+    await other.feed.close()
+    await until(lambda: work(0)() and len(one.feed.partitions) == PARTITIONS)
+    await shards.run.set_shards(2)
+    again = await shards.open(1)
+    await until(lambda: work(0)() and len(again.feed.partitions) == PARTITIONS // 2)
+    assert len(one.feed.partitions) == PARTITIONS // 2
+    await until(lambda: work(len(everything))() and not any(shard.feed.has_work for shard in (one, again)))
+
+    figures = await shards.figures()
+    assert sorted(done) == sorted(everything)
+    assert (figures.waiting, figures.leased, figures.counts["done"]) == (0, 0, len(everything))
+    assert figures.counts["reclaimed"] == 0
+
+
+async def test_a_shard_beyond_the_number_of_shards_owns_nothing_and_retires(shards: Shards) -> None:
+    late = await shards.open(3)
+
+    await until(lambda: late.ends)
+
+    assert late.ends == [("retired", None)]
+    assert late.feed.partitions == set()
+
+
+async def test_a_finished_run_ends_every_shard(shards: Shards) -> None:
+    shard = await shards.open(limits=LONG)
+
+    await shards.run.set_state("finished")
+    await until(lambda: shard.ends)
+
+    assert shard.ends == [("finished", None)]
+
+
+# -- leaving --
+
+
+async def test_closing_gives_back_every_lease_and_partition(shards: Shards) -> None:
+    await shards.admit(*sites(30, 2))
+    shard = await shards.open(limits=LONG, rules=DelayRules(7.0))
+    await until(lambda: shard.feed.pacer.buffered == 30)
+    in_flight = shard.feed.take()
+    done = shard.feed.take()
+    assert isinstance(in_flight, Lease)
+    assert isinstance(done, Lease)
+    shard.feed.hold_page(done, b"page")
+    shard.fetch(done)
+
+    await shard.feed.close()
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.counts["returned"], figures.queue_pages) == (
+        59,
+        0,
+        29,
+        1,
+    )
+    assert figures.owned == 0
+    assert (await shards.run.read_map()).alive == {}
+    for due_s in await ready_in_s(shards, in_flight.domain, done.domain):
+        assert 6.5 < due_s <= 7.1
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_closing_in_the_middle_of_a_turn_leaves_nothing_behind(shards: Shards, turns: int) -> None:
+    await shards.admit(*sites(30))
+    shard = await shards.open(limits=LONG)
+
+    for _ in range(turns * 3):
+        await asyncio.sleep(0)
+    await shard.feed.close()
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.owned) == (30, 0, 0)
+
+
+async def test_a_shard_that_left_is_followed_without_waiting(shards: Shards) -> None:
+    first = await shards.open(limits=LONG)
+    await until(lambda: len(first.feed.partitions) == PARTITIONS)
+    await first.feed.close()
+
+    second = await shards.open(limits=LONG)
+    await until(lambda: len(second.feed.partitions) == PARTITIONS, limit_s=0.5)
+
+
+async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG, rules=DelayRules(7.0), robots=RobotsCache(10, 60.0))
+    await until(lambda: shard.feed.pacer.buffered)
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+
+    await shard.feed.close()
+
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 6.5 < due_s <= 7.1
+
+
+# -- limits --
+
+
+async def test_no_more_is_lent_at_the_hard_limit_of_the_page_queue_until_it_is_below_the_soft_one(
+    shards: Shards, door: Door
+) -> None:
+    await door.command("RPUSH", keys.pages(RUN), *range(10))
+    shard = await shards.open()
+    await shards.admit(*sites(30))
+    await until(lambda: shard.feed.back_pressure_events == 1)
+    assert shard.feed.pacer.buffered == 0
+
+    await door.command("LTRIM", keys.pages(RUN), 0, 6)
+    looked_s = shard.feed._queue_checked_s
+    await until(lambda: shard.feed._queue_checked_s > looked_s + 0.3)
+    assert shard.feed.pacer.buffered == 0
+
+    await door.command("LTRIM", keys.pages(RUN), 0, 3)
+    await until(lambda: shard.feed.pacer.buffered == 30)
+    assert shard.feed.back_pressure_events == 1
+
+
+async def test_less_is_lent_between_the_limits(shards: Shards, door: Door) -> None:
+    await door.command("RPUSH", keys.pages(RUN), *range(9))
+    await shards.admit(*sites(300))
+
+    shard = await shards.open(limits=replace(LONG, batch=100))
+    await until(lambda: shard.feed.pacer.buffered)
+
+    assert shard.feed.pacer.buffered <= 20 + PARTITIONS
+
+
+async def test_memory_holds_no_more_leases_than_its_batch_and_a_few(shards: Shards) -> None:
+    await shards.admit(*sites(500))
+
+    shard = await shards.open(limits=replace(LONG, batch=50))
+    await until(lambda: shard.feed.pacer.buffered >= 50)
+
+    assert shard.feed.pacer.buffered <= 50 + PARTITIONS
+
+
+async def test_a_lease_that_hangs_is_lent_again_and_its_late_end_counts_for_nothing(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=replace(LIMITS, lease_s=0.3), rules=DelayRules(0.0, backoff_s=0.05))
+    await until(lambda: shard.feed.pacer.buffered)
+    [stuck] = shard.take_leases()
+    again: list[Lease] = []
+
+    await until(lambda: again.extend(shard.take_leases()) or again)
+    shard.feed.hold_page(stuck, b"late")
+    shard.fetch(stuck)
+    shard.fetch(again[0])
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (again[0].url, again[0].attempt) == (stuck.url, 1)
+    assert (figures.counts["done"], figures.counts["retry"], figures.queue_pages) == (1, 1, 0)
+    assert figures.counts["reason:stuck"] == 1
+
+
+# -- robots.txt --
+
+
+def rules_of(text: str, status: int | None = 200) -> RobotRules:
+    return RobotRules.from_response(status, text.encode(), "crawlproj")
+
+
+async def robots_shard(shards: Shards, *urls: str, delay_s: float = 0.0, retry_s: float = 60.0) -> Shard:
+    await shards.admit(*urls)
+    shard = await shards.open(
+        limits=LONG,
+        rules=DelayRules(delay_s, backoff_s=0.01),
+        robots=RobotsCache(100, 3600.0, retry_s),
+    )
+    await until(lambda: shard.feed.pacer.buffered)
+    return shard
+
+
+async def test_robots_txt_is_asked_for_first_and_once_and_forbidden_urls_are_skipped(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/no/1", "https://a.test/yes", "https://a.test/no/2")
+
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+    assert fetch.url == "https://a.test/robots.txt"
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /no/"), Ended(200))
+    taken: list[Lease] = []
+    await until(lambda: taken.extend(shard.take_leases()) or taken)
+    assert [lease.url for lease in taken] == ["https://a.test/yes"]
+    shard.fetch(taken[0])
+    await until(lambda: not shard.take() and not shard.feed.has_work)
+    await until_settled(shards)
+
+    figures = await shards.figures()
+    assert (figures.counts["done"], figures.counts["skipped"], figures.counts["reason:robots"]) == (1, 2, 2)
+
+
+async def until_settled(shards: Shards) -> None:
+    async with asyncio.timeout(8):
+        while (figures := await shards.figures()).waiting or figures.leased:
+            for shard in shards.made:
+                for one in shard.take_leases():
+                    shard.fetch(one)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_crawl_delay_holds_for_every_page_and_is_known_to_whoever_takes_over(shards: Shards) -> None:
+    shard = await robots_shard(shards, *(f"https://a.test/{number}" for number in range(4)))
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 0.3"), Ended(200))
+    ended_s, gaps_s = [boot_clock()], []
+
+    def crawl() -> bool:
+        for lease in shard.take_leases():
+            gaps_s.append(boot_clock() - ended_s[-1])
+            shard.fetch(lease)
+            ended_s.append(boot_clock())
+        return len(gaps_s) == 3
+
+    await until(crawl)
+    await until(lambda: not shard.feed._settlements)
+
+    assert min(gaps_s) >= 0.299
+    states = [await shards.door.command("HGET", keys.domains(RUN, p), "a.test") for p in range(PARTITIONS)]
+    [state] = [state for state in states if state]
+    assert state.split()[5] == b"300"
+
+
+async def test_a_crawl_delay_is_noted_before_the_first_page_is_fetched(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/")
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 20"), Ended(200))
+    await until(lambda: not shard.feed._settlements)
+
+    states = [await shards.door.command("HGET", keys.domains(RUN, p), "a.test") for p in range(PARTITIONS)]
+    [state] = [state for state in states if state]
+    assert state.split()[5] == b"20000"
+    assert (await shards.figures()).leased == 1
+
+
+async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/1", "https://a.test/2")
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+
+    shard.feed.robots_ended(fetch, rules_of("", 503), Ended(503))
+    await until(lambda: not shard.take() and not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.counts["returned"]) == (2, 0, 1)
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 58 < due_s <= 60.5
+
+
+async def test_robots_txt_that_never_can_be_had_ends_in_urls_skipped(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/", retry_s=0.02)
+    fetches = 0
+
+    def crawl() -> bool:
+        nonlocal fetches
+        for one in shard.take():
+            assert isinstance(one, RobotsFetch)
+            fetches += 1
+            shard.feed.robots_ended(one, rules_of("", None), Ended(error="dns"))
+        return fetches == LONG.max_attempts and not shard.feed.has_work
+
+    await until(crawl)
+
+    assert (await shards.figures()).counts["reason:robots_unreachable"] == 1
+
+
+async def test_a_redirected_robots_txt_is_the_domains_next_request(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/")
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+
+    shard.feed.robots_moved(fetch, "https://www.a.test/robots.txt", Ended(301))
+    [moved] = shard.take()
+
+    assert moved == RobotsFetch("https://a.test", "a.test", "https://www.a.test/robots.txt", 1)
+
+
+async def test_a_partition_is_not_given_away_while_a_robots_txt_of_it_is_on_its_way(shards: Shards) -> None:
+    await shards.run.set_shards(2)
+    shard = await robots_shard(shards, *sites(20), delay_s=0.2)
+    fetches = shard.take()
+    held = set(shard.feed.partitions)
+    shard.feed.number.number = 1
+    await shards.run.set_shards(1)
+    await until(lambda: shard.feed._leaving == held)
+
+    assert shard.ends == []
+    for fetch in fetches:
+        assert isinstance(fetch, RobotsFetch)
+        shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 30"), Ended(200))
+
+    assert shard.ends == []
+    assert len(shard.feed._held) == len(fetches)
+
+
+async def test_a_domain_handed_over_after_its_robots_txt_was_fetched_rests_first(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/", delay_s=9.0)
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+    shard.feed.robots_ended(fetch, rules_of(""), Ended(200))
+
+    shard.feed.number.number = 5
+    await shards.run.set_shards(1)
+    await until(lambda: shard.ends == [("retired", None)])
+
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 8 < due_s <= 9.1
+
+
+async def test_a_domain_with_several_at_once_gets_them(shards: Shards) -> None:
+    shard = await shards.open(limits=LONG, rules=DelayRules(5.0, {"own.test": DomainRule(0.0, at_once=3)}))
+    await shards.admit("https://own.test/first")
+    await until(lambda: shard.feed.pacer.buffered)
+    shard.fetch(*shard.take_leases())
+    await until(lambda: not shard.feed.has_work)
+
+    await shards.admit(*(f"https://own.test/{number}" for number in range(6)))
+    await until(lambda: shard.feed.pacer.buffered == 4)
+
+    assert len(shard.take_leases()) == 3
