@@ -1,8 +1,8 @@
 """A parser's guard: parses in a child process, and knows which page killed it.
 
-Parsing runs C code over hostile input: it may crash, or never return, and then no Python in the same process can
-help. The child notes in shared memory which page it reads; the kernel's timer ends it when that takes too
-long; the guard blames the page, and starts the next child.
+Parsing runs C code over hostile input: it may crash or never return, and no Python in the same process can
+help then. The child notes in shared memory which page it reads; the kernel's timer ends it when that takes
+too long; the guard blames the page, and starts the next child.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ def run_guarded(work: Callable[[Notes], int], on_death: Callable[[Death], None])
     child never outlives its guard. No thread may run when this is called: it forks.
     """
     in_vain = 0
-    parsed_before = 0
     while True:
         notes = Notes()
         child = _fork(work, notes)
@@ -104,7 +103,6 @@ def run_guarded(work: Callable[[Notes], int], on_death: Callable[[Death], None])
             "" if position is None else ", reading a page",
         )
         in_vain = in_vain + 1 if parsed <= 1 else 0
-        parsed_before += parsed
         if in_vain >= _HOPELESS:
             logger.error("parser died %d times without reading a page; giving up", in_vain)
             return 1
