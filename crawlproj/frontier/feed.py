@@ -198,6 +198,8 @@ class Feed:
             behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
             self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
         self.pacer.ended(fetch.domain, ended, now_s)
+        if rules.retry:
+            self._put_off(fetch, self._robots)
         self._arm_timer(now_s)
 
     def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended) -> None:
@@ -527,6 +529,20 @@ class Feed:
         else:
             reason = "robots_unreachable" if rules.retry else "robots"
             self._settle_later(Settlement(lease, Outcome.SKIPPED, reason), self._held[lease.token].next_at_s)
+
+    def _put_off(self, fetch: RobotsFetch, robots: RobotsCache) -> None:
+        """Settle what is in memory of an origin whose robots.txt could not be had."""
+        # Now, not in their turn: by then the domain has rested, the failure is out of date, and robots.txt
+        # would be asked for again and again without these URLs ever coming to an end.
+        failures, again_at_s = robots.trouble(fetch.origin)
+        leases = self.pacer.withdraw(
+            lambda lease: lease.domain == fetch.domain and origin_of(lease.url) == fetch.origin
+        )
+        if failures < self._limits.max_attempts:
+            self._return_leases(leases, again_at_s)
+            return
+        for lease, next_at_s in leases:
+            self._settle_later(Settlement(lease, Outcome.SKIPPED, "robots_unreachable"), next_at_s)
 
     def _drop_stuck(self, now_s: float) -> None:
         """Try again what was handed out too long ago: its callback hangs, or the engine lost it."""
