@@ -385,6 +385,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 if feed.has_work or feed.starting:
                     pause_s, idle_s = _LEAD_S, 0.0
                     continue
+                if not idle_s:
+                    # Handlers of spider_idle may bring more; the engine by itself looks only every 5 s.
+                    self._wake()
                 idle_s += pause_s
                 pause_s = min(pause_s * 1.5, 2.0)
                 if not await leader.lead():
