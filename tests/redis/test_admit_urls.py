@@ -107,13 +107,13 @@ async def test_every_mark_is_in_exactly_one_bucket_at_every_size(door: Door, at_
 
 
 async def test_a_bucket_filled_on_purpose_is_split_all_the_same(at_hand: FrontierAtHand) -> None:
-    # All in the same bucket for as long as there are 64 of them or fewer: multiples of 64 below 10^9.
-    marks = [64 * number for number in range(1, 12_001)]
+    # All in bucket 0 for as long as there are 64 buckets, then all of them in the 65th.
+    marks = [64 + 128 * number for number in range(13_000)]
 
     admitted = await admit_marks(at_hand, marks)
     again = await admit_marks(at_hand, marks)
 
-    assert (admitted.new, again.new) == (12_000, 0)
+    assert (admitted.new, again.new) == (13_000, 0)
 
 
 async def test_small_and_large_fingerprints_are_kept_apart(at_hand: FrontierAtHand) -> None:
