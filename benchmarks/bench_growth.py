@@ -119,6 +119,8 @@ async def main(options: Options) -> None:
         if options.quick
         else (SAME_DOMAINS, MORE_DOMAINS, TINY_DOMAINS, PEER_URLS)
     )
+    same, more = ([size for size in sizes if size.urls <= options.most_urls] for sizes in (same, more))
+    peer = min(peer, options.most_urls)
     await measure_tiny(report, options, tiny)
     await measure_growth(report, options, "the same domains", same)
     await measure_peer(report, options, peer)

@@ -32,6 +32,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Options:
     quick: bool
     redis_server: str
+    most_urls: int
     json_path: Path | None
 
 
@@ -40,9 +41,12 @@ def read_options(description: str) -> Options:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast is it")
     parser.add_argument("--redis-server", default=default_redis_server(), metavar="PATH")
+    parser.add_argument(
+        "--most-urls", type=int, default=10**9, metavar="N", help="leave out larger frontiers"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
     given = parser.parse_args()
-    return Options(given.quick, given.redis_server, given.json)
+    return Options(given.quick, given.redis_server, given.most_urls, given.json)
 
 
 def default_redis_server() -> str:
