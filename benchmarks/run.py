@@ -22,7 +22,6 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parent
 RESULTS = HERE / "results"
 PACKAGES = {"scrapy": "scrapy", "scrapy_redis": "scrapy-redis", "redis_py": "redis"}
-sys.path.insert(0, str(PROJECT))
 
 
 def main() -> int:
@@ -65,6 +64,7 @@ def main() -> int:
 
 def run_one(path: Path, options: list[str]) -> dict[str, Any] | None:
     """Run a benchmark in a process of its own; returns its report with where and when, None if it broke."""
+    where_and_when = circumstances()
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report_path = Path(folder) / "report.json"
@@ -82,14 +82,13 @@ def run_one(path: Path, options: list[str]) -> dict[str, Any] | None:
             report = {"redis_version": "", "goals": [], "tables": [], "lines": ended.stdout.splitlines()}
         else:
             return None
-    return circumstances(time.monotonic() - started_s) | report
+    return where_and_when | {"took_s": round(time.monotonic() - started_s)} | report
 
 
-def circumstances(took_s: float) -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", "crawlproj")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "took_s": round(took_s),
         "commit": _git("rev-parse", "--short", "HEAD").strip() + (" and changes" if changed else ""),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
