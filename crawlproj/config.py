@@ -113,8 +113,27 @@ class Config:
     page_queue_hard: int = ours(
         4000, "Pages in the queue at which shards lease nothing until it is below the soft limit.", least=1
     )
-    segment_pages: int = ours(500, "A segment is closed when it holds this many pages.", least=1)
-    segment_seconds: float = ours(2.0, "A segment is closed when it is this old.", least=0.1, most=3600)
+    page_queue_soft_bytes: int = ours(
+        64_000_000, "Bytes in the page queue above which shards lease less.", least=1
+    )
+    page_queue_hard_bytes: int = ours(
+        128_000_000,
+        "Bytes in the page queue at which shards lease nothing until it is below the soft limit.",
+        least=1,
+    )
+    parse_seconds: float = ours(
+        10.0, "How long a parser may take for one page before it is stopped.", least=0.1, most=3600
+    )
+    page_attempts: int = ours(
+        3, "How often parsers try a page before it becomes a dead letter.", least=1, most=100
+    )
+    segment_pages: int = ours(10_000, "A segment is closed when it holds this many pages.", least=1)
+    segment_bytes: int = ours(
+        64_000_000, "A segment is closed when its files hold this many bytes.", least=1024
+    )
+    segment_seconds: float = ours(30.0, "A segment is closed when it is this old.", least=0.1, most=3600)
+    full_text: bool = ours(False, "Whether all text of a page is stored, too, navigation included.")
+    store_links: bool = ours(False, "Whether the links of a page are stored, and not only how many.")
     parse_batch: int = ours(32, "How many pages a parser takes at once.", least=1, most=1000)
 
     depth_limit: int = theirs(
@@ -137,6 +156,11 @@ class Config:
     )
     robotstxt_user_agent: str | None = theirs(
         None, "The name looked for in robots.txt; none means the first word of USER_AGENT."
+    )
+    page_store: tuple[str, ...] = theirs(
+        ("parquet",),
+        'How pages are stored, in one format or in several: "parquet,warc".',
+        choices=("parquet", "jsonl", "warc"),
     )
     redis_url: str | None = theirs(
         None, "The Redis to use; none means an embedded one under the data directory.", secret=True
@@ -187,7 +211,8 @@ def _read(option: Field[Any], value: object) -> Any:
         result = read(value)
     except (ValueError, TypeError, KeyError):
         raise BadSetting(f"{name}{shown} is not a valid {noun}. {_remedy(option)}") from None
-    if rules["choices"] and result not in rules["choices"]:
+    chosen = result if isinstance(result, tuple) else (result,)
+    if rules["choices"] and not set(chosen) <= set(rules["choices"]):
         raise BadSetting(f"{name}{shown} is not one of its choices. {_remedy(option)}")
     least, most = rules["least"], rules["most"]
     if (least is not None and result < least) or (most is not None and result > most):
@@ -216,6 +241,8 @@ def _limits(option: Field[Any]) -> str:
 def _default(option: Field[Any]) -> str:
     """Return the default as a person would write it in settings.py; empty for none."""
     default = option.default
+    if isinstance(default, tuple):
+        return ",".join(default)
     if isinstance(default, float):
         return f"{default:g}"
     return str(default) if isinstance(default, (int, str, Path)) else ""
@@ -233,11 +260,13 @@ def _check_together(config: Config) -> None:
             f"DOWNLOAD_TIMEOUT={config.download_timeout:g}: a URL would be lent again while it is fetched. "
             "Raise the first or lower the second."
         )
-    if config.page_queue_soft > config.page_queue_hard:
-        raise BadSetting(
-            f"CRAWL_PAGE_QUEUE_SOFT={config.page_queue_soft} is above "
-            f"CRAWL_PAGE_QUEUE_HARD={config.page_queue_hard}. Lower the first or raise the second."
-        )
+    for unit in ("", "_bytes"):
+        soft, hard = getattr(config, f"page_queue_soft{unit}"), getattr(config, f"page_queue_hard{unit}")
+        if soft > hard:
+            raise BadSetting(
+                f"CRAWL_PAGE_QUEUE_SOFT{unit.upper()}={soft} is above "
+                f"CRAWL_PAGE_QUEUE_HARD{unit.upper()}={hard}. Lower the first or raise the second."
+            )
     if config.redis_url and not config.redis_url.startswith(("redis://", "rediss://", "unix://")):
         # The URL may hold a password, so it is not repeated.
         raise BadSetting(
@@ -291,6 +320,18 @@ def _read_str(value: object) -> str:
     return value
 
 
+def _read_names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = json.loads(value) if value.lstrip().startswith("[") else value.split(",")
+    if not isinstance(value, (list, tuple)):
+        raise TypeError
+    # A name given twice is meant once.
+    names = dict.fromkeys(_read_str(name).strip() for name in value)
+    if not names or "" in names:
+        raise ValueError
+    return tuple(names)
+
+
 def _read_path(value: object) -> Path:
     if not value:
         raise ValueError
@@ -317,6 +358,7 @@ _READERS: dict[str, tuple[Callable[[object], Any], str]] = {
     "str": (_read_str, "text"),
     "str | None": (lambda value: _read_str(value) or None, "text"),
     "Path": (_read_path, "path"),
+    "tuple[str, ...]": (_read_names, "list of names (or names with commas)"),
     "Mapping[str, Any]": (_read_mapping, "dict (or JSON object)"),
     "Mapping[str, Mapping[str, Any]]": (_read_slots, "dict of dicts (or JSON object of objects)"),
 }

@@ -143,6 +143,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 max_attempts=config.max_attempts,
                 queue_soft=config.page_queue_soft,
                 queue_hard=config.page_queue_hard,
+                queue_soft_bytes=config.page_queue_soft_bytes,
+                queue_hard_bytes=config.page_queue_hard_bytes,
             ),
             robots=_robots_cache(config),
             on_work=self._wake,
@@ -445,11 +447,15 @@ def _start_request(line: bytes) -> Request:
         url = canonicalise(values.pop("url"))
         method = str(values.pop("method", "GET")).upper()
         meta = values.pop("meta", {})
+        if method == "GET" and not values:
+            return Request(url, dont_filter=True, meta=meta)
+        return FormRequest(url, dont_filter=True, method=method, formdata=values, meta=meta)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise BadUrl(f"{text!r} is not a JSON object with a 'url'") from exc
-    if method == "GET" and not values:
-        return Request(url, dont_filter=True, meta=meta)
-    return FormRequest(url, dont_filter=True, method=method, formdata=values, meta=meta)
+        # Nothing else may get out: the line would stay, and stop whoever finds it next.
+        raise BadUrl(
+            f"{text!r} is not a JSON object with a 'url', and if need be 'meta' (an object), 'method' and "
+            "form fields (texts)"
+        ) from exc
 
 
 def _shard_arguments(spider: Spider) -> tuple[int, int | None]:

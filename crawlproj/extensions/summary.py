@@ -58,5 +58,5 @@ class ShardSummary:
             len(feed.partitions),
             feed.held,
             feed.pacer.buffered,
-            extra={"back_pressure_events": feed.back_pressure_events},
+            extra={"back_pressure": dict(feed.back_pressure)},
         )

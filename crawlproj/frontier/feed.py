@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -61,6 +62,8 @@ class FeedLimits:
     max_attempts: int
     queue_soft: int
     queue_hard: int
+    queue_soft_bytes: int = 2**62
+    queue_hard_bytes: int = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ class Feed:
         self.number = number
         self.pacer = pacer
         self.starting = True
-        self.back_pressure_events = 0
+        #: How often the page queue made this shard lease less (soft) or nothing (hard).
+        self.back_pressure: Counter[str] = Counter()
         self._read_map = read_map
         self._limits = limits
         self._robots = robots
@@ -455,18 +459,29 @@ class Feed:
         return bool(leases)
 
     async def _look_at_queue(self, now_s: float) -> None:
-        """Lease less while parsers are behind: nothing from the hard limit until below the soft one."""
+        """Lease less while parsers are behind: nothing from a hard limit until below both soft ones."""
         if now_s - self._queue_checked_s < _QUEUE_LOOK_S:
             return
         self._queue_checked_s = now_s
-        length = int(await self.frontier.door.command("LLEN", keys.pages(self.frontier.run)))
-        soft, hard = self._limits.queue_soft, self._limits.queue_hard
-        was_full = self._queue_full
-        self._queue_full = length >= hard or (was_full and length >= soft)
-        self._share = 0.0 if self._queue_full else min(1.0, (hard - length) / max(1, hard - soft))
+        limits, run = self._limits, self.frontier.run
+        pages, size = await self.frontier.door.pipeline(
+            [("LLEN", keys.pages(run)), ("HGET", keys.page_counters(run), "queued_bytes")]
+        )
+        # 0 at the soft limit, 1 at the hard one.
+        level = max(
+            (int(pages) - limits.queue_soft) / max(1, limits.queue_hard - limits.queue_soft),
+            (int(size or 0) - limits.queue_soft_bytes)
+            / max(1, limits.queue_hard_bytes - limits.queue_soft_bytes),
+        )
+        was_full, was_share = self._queue_full, self._share
+        self._queue_full = level >= 1 or (was_full and level >= 0)
+        self._share = 0.0 if self._queue_full else min(1.0, 1.0 - level)
         if self._queue_full and not was_full:
-            self.back_pressure_events += 1
-            logger.info("page queue full, leasing nothing", extra={"pages": length, "hard": hard})
+            self.back_pressure["hard"] += 1
+            facts = {"pages": int(pages), "bytes": int(size or 0)}
+            logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
+        elif self._share < 1.0 <= was_share:
+            self.back_pressure["soft"] += 1
 
     async def _listen(self) -> None:
         """Hear of new work and of changes. After a reconnect look at all: some may have been missed."""

@@ -119,7 +119,10 @@ class Frontier:
                 settlement.page,
             )
         calls = [
-            ([*self._keys(partition), keys.pages(self.run)], [epoch, self._now_ms(), *arguments])
+            (
+                [*self._keys(partition), keys.pages(self.run), keys.page_counters(self.run)],
+                [epoch, self._now_ms(), *arguments],
+            )
             for (partition, epoch), arguments in grouped.items()
         ]
         answers = await self.door.run_many("settle_urls", calls) if calls else []

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
@@ -52,7 +53,12 @@ class PageQueue:
         held = self._held.get(parser, 0)
         taken: list[bytes] = await self._door.run(
             "take_pages",
-            [keys.pages(self._run), keys.pages_taken(self._run, parser), keys.parsers(self._run)],
+            [
+                keys.pages(self._run),
+                keys.pages_taken(self._run, parser),
+                keys.parsers(self._run),
+                keys.page_counters(self._run),
+            ],
             [parser, self._heartbeats[parser], held, most],
         )
         self._held[parser] = held + len(taken)
@@ -77,6 +83,32 @@ class PageQueue:
             [segment, count, *amounts],
         )
         self._held[parser] -= count
+
+    async def fail(self, parser: str, raw: bytes, letter: DeadLetter, most_attempts: int) -> bool:
+        """Give up a page that *parser* could not read: it waits at the end of the queue for another try.
+
+        The one that fails for the *most_attempts*-th time becomes a dead letter. Returns whether it did.
+        """
+        failed: int = await self._door.run(
+            "fail_page",
+            [
+                keys.pages_taken(self._run, parser),
+                keys.pages(self._run),
+                keys.page_attempts(self._run),
+                keys.dead_letters(self._run),
+                keys.dead_pages(self._run),
+                keys.page_counters(self._run),
+            ],
+            [letter.page, raw, most_attempts, letter.encode()],
+        )
+        if parser in self._held:
+            self._held[parser] -= 1
+        return failed == 0
+
+    async def page_at(self, parser: str, position: int) -> bytes | None:
+        """Return the page at *position* of the list of *parser*."""
+        raw: bytes | None = await self._door.command("LINDEX", keys.pages_taken(self._run, parser), position)
+        return raw
 
     def forget(self, parser: str) -> None:
         """Begin anew after Fenced: *parser* no longer believes to hold any page."""

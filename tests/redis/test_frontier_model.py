@@ -312,7 +312,7 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(door: Door, redis
     commands = {command for command, _ in touched}
     foreign = {key for _, key in touched if f"{{{RUN}:p0}}" not in key}
     assert {"SADD", "SMOVE", "RPUSH", "LPUSH", "LPOP", "ZADD", "ZREM", "EXISTS", "DEL"} <= commands
-    assert foreign == {keys.pages(RUN)}
+    assert foreign == {keys.pages(RUN), keys.page_counters(RUN)}
 
 
 async def take_every_step(door: Door) -> None:

@@ -225,3 +225,15 @@ async def test_the_clock_is_that_of_redis(door: Door, queue: PageQueue) -> None:
     before = int((await door.command("TIME"))[0]) * 1000
 
     assert before <= await queue.now_ms() <= before + 5_000
+
+
+async def test_the_bytes_in_the_queue_are_counted_by_all_who_change_it(door: Door, queue: PageQueue) -> None:
+    await push(door, b"12345", b"123")
+    await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 8)
+    await queue.heartbeat("p", 0)
+
+    await queue.take("p", 1)
+    after_take = await counter(door, "queued_bytes")
+    await queue.leave("p")
+
+    assert (after_take, await counter(door, "queued_bytes")) == (3, 8)

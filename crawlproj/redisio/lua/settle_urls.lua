@@ -5,6 +5,7 @@
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- KEYS[6] pages    list    of page envelopes
+-- KEYS[7] counters hash    of the page queue
 -- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)
 -- ARGV[3..] per lease: token, outcome, reason, wait (ms from now), delay (ms), entry to try again, page;
 --           the outcome 'paced' closes nothing and only notes the delay of the lease's domain
@@ -16,7 +17,7 @@ if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local counts, settled = {}, 0
+local counts, settled, bytes = {}, 0, 0
 for i = 3, #ARGV, 7 do
   local token, outcome, reason = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if outcome == 'paced' and redis.call('ZSCORE', KEYS[4], token) or redis.call('ZREM', KEYS[4], token) == 1 then
@@ -45,11 +46,12 @@ for i = 3, #ARGV, 7 do
     end
     if ARGV[i + 6] ~= '' then
       redis.call('RPUSH', KEYS[6], ARGV[i + 6])
-      counts.pages = (counts.pages or 0) + 1
+      counts.pages, bytes = (counts.pages or 0) + 1, bytes + #ARGV[i + 6]
     end
     settled = settled + 1
   end
 end
 for name, count in pairs(counts) do redis.call('HINCRBY', KEYS[1], name, count) end
+if bytes > 0 then redis.call('HINCRBY', KEYS[7], 'queued_bytes', bytes) end
 local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 return {soonest and math.max(0, soonest - now) or -1, settled}

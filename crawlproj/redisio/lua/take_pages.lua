@@ -2,6 +2,7 @@
 -- KEYS[1] pages    list  of page envelopes
 -- KEYS[2] taken    list  of the parser's page envelopes
 -- KEYS[3] parsers  hash  parser -> heartbeat
+-- KEYS[4] counters hash  counter -> number
 -- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
 -- returns the page envelopes behind those it holds; refuses when the list was taken back
 local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -13,8 +14,12 @@ end
 redis.call('HSETNX', KEYS[3], ARGV[1], ARGV[2])
 -- More than it holds: an earlier answer was lost on its way; it comes again.
 if length == held then
+  local bytes = 0
   for _ = 1, most do
-    if not redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT') then break end
+    local page = redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT')
+    if not page then break end
+    bytes = bytes + #page
   end
+  if bytes > 0 then redis.call('HINCRBY', KEYS[4], 'queued_bytes', -bytes) end
 end
 return redis.call('LRANGE', KEYS[2], held, held + most - 1)
