@@ -71,9 +71,11 @@ def retry_after_s(header: bytes | None, now_s: float) -> float | None:
     """Return the seconds a Retry-After header asks for, given as a number or as a date."""
     if not header:
         return None
-    text = header.decode("latin-1").strip()
-    if text.isdigit():
-        return float(text)
+    header = header.strip()
+    # Of the bytes: among characters there are digits, such as '²', that are no number.
+    if header.isdigit():
+        return float(header)
+    text = header.decode("latin-1")
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
     except (ValueError, TypeError):
