@@ -39,9 +39,11 @@ def encode_request(request: Request, spider: Spider) -> str:
     try:
         values = request.to_dict(spider=spider)
     except ValueError as exc:
+        is_fine = request.callback is None or getattr(request.callback, "__self__", None) is spider
+        part, value = ("errback", request.errback) if is_fine else ("callback", request.callback)
         raise RequestNotSerialisable(
-            f"{request} cannot wait in the frontier: {exc}. "
-            f"Use a method of the spider {spider.name!r} as callback."
+            f"{request} cannot wait in the frontier: its {part} is {value!r}, not a method of the spider "
+            f"{spider.name!r}. Make it one."
         ) from exc
     values["meta"] = {name: value for name, value in values["meta"].items() if name not in _PASSING_META}
     parts = {
@@ -74,12 +76,12 @@ def _plain(value: Any, request: Request, part: str) -> Any:
                 name = name.decode("latin-1")
             if not isinstance(name, str) or name == _BYTES:
                 raise RequestNotSerialisable(
-                    f"{request} cannot wait in the frontier: {part} has the key {name!r}; keys must be text."
+                    f"{request} cannot wait in the frontier: its {part} has the key {name!r}; use text."
                 )
             plain[name] = _plain(member, request, f"{part}[{name!r}]")
         return plain
     raise RequestNotSerialisable(
-        f"{request} cannot wait in the frontier: {part} is {value!r}, a {type(value).__name__}. "
+        f"{request} cannot wait in the frontier: its {part} is {value!r}, a {type(value).__name__}. "
         "Use text, numbers, bytes, lists and dicts, or keep the object in the spider and put its key here."
     )
 
