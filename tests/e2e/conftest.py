@@ -297,21 +297,21 @@ class Seen:
 
 
 class EchoServer:
-    """A web server on 127.0.0.1 that writes down every request and answers with it as JSON.
+    """A web server on a loopback address that writes down every request and answers with it as JSON.
 
     ``answers`` has other answers by path: a list of (status, headers, body), the last one for ever.
     ``delay_s`` is how long it takes over each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         self.log: list[Seen] = []
         self.answers: dict[str, list[tuple[int, dict[str, str], bytes]]] = {
             "/robots.txt": [(404, {}, b"")],
         }
         self.delay_s = 0.0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer((host, 0), self._handler())
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
@@ -365,7 +365,19 @@ class EchoServer:
 
 
 @pytest.fixture
-def echo() -> Iterator[EchoServer]:
-    server = EchoServer()
-    yield server
-    server.stop()
+def echo_at() -> Iterator[Callable[[str], EchoServer]]:
+    """Starts an echo server at an address: ``echo_at("127.0.0.2")``."""
+    servers: list[EchoServer] = []
+
+    def start(host: str) -> EchoServer:
+        servers.append(EchoServer(host))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def echo(echo_at: Callable[[str], EchoServer]) -> EchoServer:
+    return echo_at("127.0.0.1")
