@@ -139,6 +139,14 @@ class Run:
         value = await self.door.command("HGET", keys.run_record(self.name), "state")
         return value.decode() if value else ""
 
+    async def ask_to_commit(self) -> None:
+        """Have parsers commit their open segments: nothing else is left of the run."""
+        await self.door.command("HINCRBY", keys.run_record(self.name), "commits_asked", 1)
+
+    async def commits_asked(self) -> int:
+        """Return a number that grows when parsers are asked to commit."""
+        return int(await self.door.command("HGET", keys.run_record(self.name), "commits_asked") or 0)
+
     async def figures(self) -> Figures:
         """Read all figures, in one round trip but not in one instant."""
         everywhere = range(self.partitions)
@@ -205,6 +213,8 @@ class Leader:
         figures = await self.run.figures()
         if figures.outstanding:
             self._quiet_since_s = None
+            if figures.outstanding == sum(figures.taken.values()):
+                await self.run.ask_to_commit()
             if not figures.waiting and not figures.leased and not figures.taken and not self._warned:
                 self._warned = True
                 logger.warning(

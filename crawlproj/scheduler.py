@@ -70,6 +70,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self.stats: Any = crawler.stats
         self.feed: Feed | None = None
         self._door: Door | None = None
+        self._leader: Leader | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
 
@@ -163,7 +164,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         }
         seams.attach(engine, on_leave=self._on_leave, on_closing=self._on_closing)
         self.crawler.signals.connect(self._on_idle, signals.spider_idle)
-        leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)
+        self._leader = leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)
         self._tasks = [
             asyncio.create_task(self._lead(leader), name="leader"),
             asyncio.create_task(self._read_start_urls(), name="start urls"),
@@ -214,6 +215,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         if self.feed is not None:
             try:
                 await self.feed.close()
+                if self._leader is not None:
+                    await self._leader.step_down()
                 if reason == "finished" and not self.persist and not (await self.run.read_map()).alive:
                     await self.run.delete()
             except CrawlError as exc:
