@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from crawlproj.redisio.keys import check_run_name
 
 #: The run of the spider `web` when none is named.
 DEFAULT_RUN = "web"
+#: Shells expect 128 + SIGPIPE of what could not write on.
+_EXIT_PIPE = 141
 
 
 class RunCommand(ScrapyCommand):
@@ -48,6 +51,11 @@ class RunCommand(ScrapyCommand):
             raise UsageError(f"unknown argument {unknown[0]!r}; see: scrapy {name} -h", print_help=False)
         try:
             self.exitcode = asyncio.run(self.work(args, opts)) or 0
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output, such as `head`, has seen enough. What is left goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self.exitcode = _EXIT_PIPE
         except CrawlError as exc:
             print(f"scrapy {name}: {exc}", file=sys.stderr)
             self.exitcode = exc.exit_code
