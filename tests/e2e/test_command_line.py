@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,11 +75,9 @@ CRAWLS = [
     Mistake("", EXIT_REDIS, r"127\.0\.0\.1:\d+ did not answer .*REDIS_URL", {"REDIS_URL": "{nobody}"}),
     Mistake("", EXIT_REDIS, r"nothing\.sock did not answer .*REDIS_URL", {"REDIS_URL": "{no_socket}"}),
     Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
-    Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}"}),
     Mistake("-ashard=2 -ashards=2", EXIT_USAGE, "shard=2 is out of range: with -a shards=2 it is 0 to 1"),
     Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: run 'web' has .*scrapy shards 8 --run web"),
     Mistake("-ashard=abc", EXIT_USAGE, "-a shard=abc is not a whole number"),
-    Mistake("-ashards=-1", EXIT_USAGE, "-a shards=-1 is not a whole number"),
     Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a run name; use 1 to 64 letters"),
     Mistake("-asede=x", EXIT_USAGE, "Unknown argument -a sede. Did you mean -a seeds?"),
     Mistake(
@@ -266,6 +266,27 @@ def test_a_crawl_with_garbage_among_its_seeds_reports_each_and_completes(
     assert codes == (EXIT_OK, EXIT_OK), shard.log
     assert [re.findall(r"line (\d+)", line) for line in error_lines(shard.log)] == [["2"], ["3"]]
     assert sorted(seen.path for seen in echo.log) == ["/one", "/robots.txt", "/two"]
+
+
+def test_a_command_whose_reader_has_seen_enough_ends_quietly(
+    command: Callable[..., tuple[int, str, str]], empty_redis_url: str, tmp_path: Path
+) -> None:
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
+    assert command("seed", "http://a.example/", **settings)[0] == EXIT_OK
+    readable, writable = os.pipe()
+    os.close(readable)
+
+    status = subprocess.run(
+        [sys.executable, "-m", "scrapy.cmdline", "status", f"--set=REDIS_URL={empty_redis_url}"],
+        cwd=PROJECT,
+        stdout=writable,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writable)
+
+    assert (status.returncode, status.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def error_lines(log: str) -> list[str]:
