@@ -21,6 +21,8 @@ EXIT_RUN_MISMATCH = 5
 EXIT_FENCED = 6
 #: No valid seed, or a run that was never given any.
 EXIT_NO_SEEDS = 7
+#: Pages cannot be written: the disk is full, or the directory is read-only.
+EXIT_STORE = 8
 
 
 class CrawlError(Exception):
@@ -75,6 +77,16 @@ class Fenced(CrawlError):
 
 class RequestNotSerialisable(CrawlError):
     """A request that cannot be written as JSON, so it cannot wait in the frontier."""
+
+
+class StoreUnavailable(CrawlError):
+    """Pages cannot be written now; nothing was acknowledged, so none is lost."""
+
+    exit_code = EXIT_STORE
+
+
+class BadSegment(CrawlError):
+    """A file among the stored pages that is damaged, or in no format we know."""
 
 
 class BadEnvelope(CrawlError):

@@ -26,8 +26,7 @@ from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, extract
 from crawlproj.redisio.names import ProcessName
-from crawlproj.storage import jsonl
-from crawlproj.storage.jsonl import PageRow
+from crawlproj.storage.row import PageRow
 from crawlproj.storage.segments import SegmentWriter, recover, unfinished
 
 logger = logging.getLogger(__name__)
@@ -67,8 +66,7 @@ class Parser:
         self._config = config
         self._is_over = is_over
         self._clock = clock
-        self._segment = SegmentWriter(directory, name, jsonl.SUFFIX)
-        self._segment_since_s = 0.0
+        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock)
         #: Links admitted from the pages of the open segment.
         self._segment_links = 0
         self.is_stopping = False
@@ -119,12 +117,12 @@ class Parser:
         await self._tell(what, self._pages, self._clock() - self._started_s)
 
     async def _parse(self, raw_pages: list[bytes]) -> None:
-        rows: list[PageRow] = []
+        rows: list[tuple[PageRow, Page]] = []
         candidates: dict[str, Candidate] = {}
         for raw in raw_pages:
             await self._beat_when_due()
-            row, links, depth = self._read(raw)
-            rows.append(row)
+            row, page, links, depth = self._read(raw)
+            rows.append((row, page))
             for link in links:
                 # The same link at two depths: the smaller one counts.
                 known = candidates.get(link)
@@ -135,19 +133,18 @@ class Parser:
             admitted = (await self._frontier.admit(candidates.values())).new
             self._links += admitted
             self._segment_links += admitted
-        if rows and not self._segment.rows:
-            self._segment_since_s = self._clock()
-        for row in rows:
-            self._segment.append(jsonl.encode(row))
+        for row, page in rows:
+            self._segment.append(row, page)
 
-    def _read(self, raw: bytes) -> tuple[PageRow, list[str], int]:
-        """Return the row of a page, the links to follow from it, and their depth."""
+    def _read(self, raw: bytes) -> tuple[PageRow, Page, list[str], int]:
+        """Return the row of a page, the page, the links to follow from it, and their depth."""
         try:
             page = unpack(raw)
         except BadEnvelope as exc:
             self._errors += 1
             logger.warning("page record could not be read: %s", exc)
-            return _row(Page("", "", "", 0, 0, 0, 0, error=str(exc)), Extract()), [], 0
+            page = Page("", "", "", 0, 0, 0, 0, error=str(exc))
+            return self._row(page, Extract()), page, [], 0
         try:
             found = extract(page, self._config.max_body)
         except Exception as exc:  # the top of the loop: one bad page must not stop the others
@@ -157,7 +154,32 @@ class Parser:
             found = Extract()
         depth = page.depth + 1
         limit = self._config.depth_limit
-        return _row(page, found), found.links if not limit or depth <= limit else [], depth
+        return self._row(page, found), page, found.links if not limit or depth <= limit else [], depth
+
+    def _row(self, page: Page, found: Extract) -> PageRow:
+        return PageRow(
+            url=page.url,
+            final_url=page.url,
+            redirected_from=page.redirected_from or None,
+            domain=page.domain,
+            depth=page.depth,
+            status=page.status,
+            fetched_at=datetime.fromtimestamp(page.fetched_at_ms / 1000, UTC),
+            latency_ms=page.latency_ms,
+            content_type=found.content_type,
+            charset=found.charset,
+            title=found.title,
+            description=found.description,
+            text=found.text,
+            links=len(found.links),
+            link_urls=found.links if self._config.store_links else None,
+            body_bytes=found.body_bytes,
+            truncated=found.truncated,
+            content_hash=found.content_hash,
+            shard=page.shard,
+            attempt=page.attempt,
+            error=page.error or None,
+        )
 
     def _must_commit(self, *, queue_is_empty: bool) -> bool:
         if not self._segment.rows:
@@ -165,7 +187,8 @@ class Parser:
         return (
             queue_is_empty
             or self._segment.rows >= self._config.segment_pages
-            or self._clock() - self._segment_since_s >= self._config.segment_seconds
+            or self._segment.bytes >= self._config.segment_bytes
+            or self._segment.age_s >= self._config.segment_seconds
         )
 
     async def _commit(self) -> None:
@@ -249,28 +272,3 @@ async def run_until_signal(parser: Parser, drain_s: float) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-
-
-def _row(page: Page, found: Extract) -> PageRow:
-    return PageRow(
-        url=page.url,
-        final_url=page.url,
-        redirected_from=page.redirected_from or None,
-        domain=page.domain,
-        depth=page.depth,
-        status=page.status,
-        fetched_at=datetime.fromtimestamp(page.fetched_at_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-        latency_ms=page.latency_ms,
-        content_type=found.content_type,
-        charset=found.charset,
-        title=found.title,
-        description=found.description,
-        text=found.text,
-        links=len(found.links),
-        body_bytes=found.body_bytes,
-        truncated=found.truncated,
-        content_hash=found.content_hash,
-        shard=page.shard,
-        attempt=page.attempt,
-        error=page.error or None,
-    )

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from crawlproj.errors import BadArgument, CrawlError
-from crawlproj.storage import jsonl
+import pyarrow as pa  # type: ignore[import-untyped]
+import zstandard
+
+from crawlproj.errors import BadArgument, BadSegment
+from crawlproj.storage.row import COLUMNS, check_columns
+from crawlproj.storage.segments import PART
+from crawlproj.storage.sink import SINKS, Sink
+
+#: What reading a file that is not whole, or not ours, ends in.
+DAMAGE = (OSError, EOFError, ValueError, KeyError, zlib.error, zstandard.ZstdError, pa.ArrowException)
 
 
-def read_pages(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of all committed segments in *directory*, one dict a page, segment by segment.
+def read_pages(directory: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield every committed page in *directory*, as a dict of *columns* (all), segment by segment.
 
-    Segments still being written are left out, so this is safe while a crawl runs.
+    The same keys and types whatever the format; a page stored in several formats comes once. Segments
+    still being written are left out, so this is safe while a crawl runs. Raises BadSegment, naming the file,
+    for one that is damaged or that nobody knows.
     """
+    chosen = COLUMNS if columns is None else tuple(columns)
+    check_columns(chosen)
+    for path, sink in committed_files(directory):
+        try:
+            yield from sink.read(path, chosen)
+        except DAMAGE as exc:
+            raise BadSegment(f"{path} is damaged, or was not written by this program: {exc}") from exc
+
+
+def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
+    """Return one file for every committed segment, the easiest to read, and what reads it."""
     path = Path(directory)
     if not path.is_dir():
         raise BadArgument(f"{str(path)!r} is not a directory; pages are in DATA/runs/RUN/pages.")
-    for segment in sorted(path.glob("*" + jsonl.SUFFIX)):
-        with segment.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield jsonl.decode(line)
-                except ValueError as exc:
-                    raise CrawlError(f"{segment} line {number} is not a page: {exc}") from exc
+    names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
+    best: dict[str, tuple[Path, type[Sink]]] = {}
+    for sink in SINKS.values():
+        found = {name for name in names if name.endswith(sink.suffix)}
+        for name in found:
+            best.setdefault(name.removesuffix(sink.suffix), (path / name, sink))
+        names -= found
+    for name in sorted(names):
+        if not name.endswith(PART):
+            raise BadSegment(f"{path / name} is in no format of pages; move it out of this directory.")
+    return [best[base] for base in sorted(best)]

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,12 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
     assert row.pop("content_hash")
     assert row == {
         "url": "http://a.test/", "final_url": "http://a.test/", "redirected_from": "http://c.test/",
-        "domain": "a.test", "depth": 2, "status": 200, "fetched_at": "2023-11-14T22:13:20.123+00:00",
-        "latency_ms": 12, "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
-        "description": None, "text": "word x b", "links": 2, "body_bytes": len(body), "truncated": False,
-        "shard": 3, "attempt": 1, "error": None,
+        "canonical_url": None, "domain": "a.test", "depth": 2, "status": 200,
+        "fetched_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), "latency_ms": 12,
+        "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
+        "description": None, "text": "word x b", "full_text": None, "links": 2, "link_urls": None,
+        "body_bytes": len(body), "truncated": False, "simhash": None, "shard": 3, "attempt": 1,
+        "error": None, "fields": None,
     }  # fmt: skip
     assert await waiting(door, "a.test") == [b"3 0 h/x"]
     assert await waiting(door, "b.test") == [b"3 0 h/"]
@@ -131,7 +134,7 @@ async def test_segments_hold_no_more_pages_than_they_may_by_a_batch(
 
     sizes = await door.command("HVALS", keys.segments(RUN))
     assert sorted(sizes) == [b"2", b"4", b"4"]
-    assert len(list((tmp_path / "pages").glob("*.jsonl"))) == 3
+    assert len(list((tmp_path / "pages").glob("*.parquet"))) == 3
 
 
 async def test_a_segment_is_committed_when_it_is_old(door: Door, make: Make) -> None:
@@ -234,7 +237,7 @@ async def test_pages_of_a_dead_parser_are_parsed_by_the_next(door: Door, make: M
     await dead.heartbeat("dead-1", 0)
     await dead.take("dead-1", 1)
     (tmp_path / "pages").mkdir()
-    (tmp_path / "pages" / "dead-1-000001.jsonl.part").write_bytes(b"{half")
+    (tmp_path / "pages" / "dead-1-000001.parquet.part").write_bytes(b"{half")
 
     await make().run()
 
@@ -307,7 +310,7 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         )
     elif step == "append":
         append = dying._segment.append
-        monkeypatch.setattr(dying._segment, "append", lambda line: (append(line), die_the_second_time()))
+        monkeypatch.setattr(dying._segment, "append", lambda *row: (append(*row), die_the_second_time()))
     else:
         commit = dying._queue.commit
 
@@ -321,8 +324,6 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         monkeypatch.setattr(dying._queue, "commit", commit_and_die)
     with pytest.raises(PowerCut):
         await dying.run()
-    if dying._segment._file:
-        dying._segment._file.close()
     record = PageQueue(door, RUN)
     await record.take_back_dead(await record.now_ms() + 60_000, 30_000)
 

@@ -1,88 +1,146 @@
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from crawlproj.errors import BadArgument, CrawlError
-from crawlproj.storage import jsonl, read_pages
-from crawlproj.storage.jsonl import PageRow
-from crawlproj.storage.segments import SegmentWriter, recover, unfinished
+from crawlproj.errors import CrawlError, StoreUnavailable
+from crawlproj.storage import read_pages
+from crawlproj.storage.segments import COMMIT_STEPS, SegmentWriter, recover, unfinished
+from crawlproj.storage.sink import SINKS
+
+if TYPE_CHECKING:
+    from tests.unit.storage.conftest import MakePage
+
+ALL = list(SINKS)
 
 
-def a_line(url: str) -> bytes:
-    return jsonl.encode(
-        PageRow(
-            url=url, final_url=url, domain="a.test", depth=0, status=200,
-            fetched_at="2026-01-01T00:00:00.000+00:00", latency_ms=1, text="two\nlines\u2028",
-            shard=0, attempt=1,
-        )
-    )  # fmt: skip
+class PowerCut(BaseException):
+    """Stands for the end of the process: nothing catches it."""
 
 
-def urls(directory: Path) -> list[str]:
-    return [row["url"] for row in read_pages(directory)]
+class Record:
+    """What is recorded of segments, and what happens in that moment."""
 
+    def __init__(self) -> None:
+        self.segments: dict[str, int] = {}
 
-async def accept(segment: str, rows: int) -> None:
-    pass
+    async def __call__(self, segment: str, rows: int) -> None:
+        self.segments[segment] = rows
 
 
 async def refuse(segment: str, rows: int) -> None:
     raise CrawlError("no")
 
 
+def urls(directory: Path) -> list[str]:
+    return [row["url"] for row in read_pages(directory)]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 @pytest.fixture
-def writer(tmp_path: Path) -> Iterator[SegmentWriter]:
-    writer = SegmentWriter(tmp_path, "p-1", jsonl.SUFFIX)
+def record() -> Record:
+    return Record()
+
+
+@pytest.fixture(params=[["parquet"], ["jsonl"], ["warc"], ALL], ids="+".join)
+def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SegmentWriter]:
+    writer = SegmentWriter(tmp_path, "p-1", request.param)
     yield writer
     writer.discard()
 
 
-async def test_committed_rows_are_read_again(writer: SegmentWriter, tmp_path: Path) -> None:
-    writer.append(a_line("http://a.test/1"))
-    writer.append(a_line("http://a.test/2"))
-    await writer.commit(accept)
-    writer.append(a_line("http://a.test/3"))
-    await writer.commit(accept)
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a disk of 2 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk takes root")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
 
-    rows = list(read_pages(tmp_path))
 
-    assert [row["url"] for row in rows] == ["http://a.test/1", "http://a.test/2", "http://a.test/3"]
-    assert rows[0]["text"] == "two\nlines\u2028"
-    assert rows[0]["language"] is None
+async def test_committed_rows_are_read_again(
+    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    for number in (1, 2):
+        writer.append(*a_page(f"http://a.test/{number}"))
+    await writer.commit(record)
+    writer.append(*a_page("http://a.test/3"))
+    await writer.commit(record)
+
+    assert urls(tmp_path) == ["http://a.test/1", "http://a.test/2", "http://a.test/3"]
+    assert record.segments == {"p-1-000001": 2, "p-1-000002": 1}
+    assert unfinished(tmp_path) == []
 
 
-async def test_an_open_segment_is_not_read(writer: SegmentWriter, tmp_path: Path) -> None:
-    writer.append(a_line("http://a.test/1"))
+async def test_a_segment_in_several_formats_is_one_record_and_a_file_each(
+    record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    writer = SegmentWriter(tmp_path, "p", ALL)
+    writer.append(*a_page())
+    await writer.commit(record)
+
+    assert names(tmp_path) == ["p-000001.jsonl.zst", "p-000001.parquet", "p-000001.warc.gz"]
+    assert record.segments == {"p-000001": 1}
+
+
+async def test_an_open_segment_is_not_read(writer: SegmentWriter, tmp_path: Path, a_page: MakePage) -> None:
+    writer.append(*a_page())
 
     assert urls(tmp_path) == []
 
 
 async def test_a_segment_is_whole_on_disk_but_unnamed_when_it_is_recorded(
-    writer: SegmentWriter, tmp_path: Path
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
 ) -> None:
     seen = []
 
-    async def record(segment: str, rows: int) -> None:
-        [part] = unfinished(tmp_path)
-        seen.append((segment, rows, part.read_bytes().count(b"\n"), (tmp_path / segment).exists()))
+    async def look(segment: str, rows: int) -> None:
+        for part in unfinished(tmp_path):
+            [kind] = [kind for kind in SINKS.values() if part.name == f"{segment}{kind.suffix}.part"]
+            seen.append([row["url"] for row in kind.read(part, ["url"])])
+        assert urls(tmp_path) == []
 
-    writer.append(a_line("http://a.test/1"))
-    writer.append(a_line("http://a.test/2"))
-    await writer.commit(record)
+    writer.append(*a_page("http://a.test/1"))
+    await writer.commit(look)
 
-    assert seen == [("p-1-000001.jsonl", 2, 2, False)]
+    assert seen
+    assert all(rows == ["http://a.test/1"] for rows in seen)
 
 
-async def test_a_segment_that_was_not_recorded_is_not_read(writer: SegmentWriter, tmp_path: Path) -> None:
-    writer.append(a_line("http://a.test/1"))
+async def test_a_segment_that_was_not_recorded_is_not_read(
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
+) -> None:
+    writer.append(*a_page())
     with pytest.raises(CrawlError):
         await writer.commit(refuse)
 
     assert urls(tmp_path) == []
-    assert len(unfinished(tmp_path)) == 1
+    assert unfinished(tmp_path)
+
+
+async def test_a_commit_whose_record_failed_can_be_made_again(
+    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    writer.append(*a_page("http://a.test/1"))
+    with pytest.raises(CrawlError):
+        await writer.commit(refuse)
+    await writer.commit(record)
+
+    assert urls(tmp_path) == ["http://a.test/1"]
 
 
 async def test_a_commit_without_rows_records_nothing(writer: SegmentWriter) -> None:
@@ -90,20 +148,102 @@ async def test_a_commit_without_rows_records_nothing(writer: SegmentWriter) -> N
 
 
 async def test_a_discarded_segment_leaves_nothing_and_the_next_has_another_name(
-    writer: SegmentWriter, tmp_path: Path
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
 ) -> None:
-    writer.append(a_line("http://a.test/1"))
+    writer.append(*a_page())
     discarded = writer.name
     writer.discard()
-    left = unfinished(tmp_path)
-    writer.append(a_line("http://a.test/2"))
+    left = names(tmp_path)
+    writer.append(*a_page())
 
     assert left == []
     assert writer.name != discarded
 
 
-async def test_recovery_finishes_what_was_recorded(writer: SegmentWriter, tmp_path: Path) -> None:
-    writer.append(a_line("http://a.test/1"))
+async def test_rows_bytes_and_age_are_those_of_the_open_segment(
+    record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    now_s = 100.0
+    writer = SegmentWriter(tmp_path, "p", ["warc"], clock=lambda: now_s)
+    before = (writer.rows, writer.bytes, writer.age_s)
+
+    writer.append(*a_page())
+    now_s += 7
+    writer.append(*a_page())
+    during = (writer.rows, writer.age_s)
+    in_files = sum(part.stat().st_size for part in unfinished(tmp_path))
+    assert writer.bytes == in_files > 0
+    await writer.commit(record)
+
+    assert before == (writer.rows, writer.bytes, writer.age_s) == (0, 0, 0.0)
+    assert during == (2, 7.0)
+
+
+async def test_a_row_that_no_format_can_hold_is_refused_alone(
+    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    writer.append(*a_page("http://a.test/1"))
+    with pytest.raises(ValueError, match="surrogate"):
+        writer.append(*a_page("http://a.test/2", text="half \ud800"))
+    writer.append(*a_page("http://a.test/3"))
+    await writer.commit(record)
+
+    assert urls(tmp_path) == ["http://a.test/1", "http://a.test/3"]
+    assert record.segments == {"p-1-000001": 2}
+
+
+async def test_the_steps_of_a_commit_are_told_in_their_order(
+    record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    told: list[str] = []
+    writer = SegmentWriter(tmp_path, "p", ALL, on_step=told.append)
+    writer.append(*a_page())
+
+    await writer.commit(record)
+
+    assert list(dict.fromkeys(told)) == list(COMMIT_STEPS)
+    assert told.count("closed") == told.count("renamed") == len(ALL)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+async def test_a_crash_after_any_step_leaves_all_files_of_a_segment_or_none(
+    record: Record,
+    tmp_path: Path,
+    a_page: MakePage,
+    step: str,
+    nth: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    met = 0
+
+    def cut(now: str) -> None:
+        nonlocal met
+        met += now == step
+        if met == nth:
+            raise PowerCut
+
+    writer = SegmentWriter(tmp_path, "p", ALL, on_step=cut)
+    writer.append(*a_page("http://a.test/1"))
+    try:
+        await writer.commit(record)
+    except PowerCut:
+        pass
+    left = unfinished(tmp_path)
+
+    recover(left, living=set(), recorded=set(record.segments))
+
+    assert unfinished(tmp_path) == []
+    assert len(names(tmp_path)) == (len(ALL) if record.segments else 0)
+    assert urls(tmp_path) == ["http://a.test/1"] * len(record.segments)
+    for part in left:
+        assert part.name in caplog.text
+
+
+async def test_recovery_finishes_what_was_recorded(
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
+) -> None:
+    writer.append(*a_page("http://a.test/1"))
     with pytest.raises(CrawlError):
         await writer.commit(refuse)
 
@@ -113,46 +253,156 @@ async def test_recovery_finishes_what_was_recorded(writer: SegmentWriter, tmp_pa
 
 
 async def test_recovery_discards_what_a_dead_parser_did_not_record(
-    writer: SegmentWriter, tmp_path: Path
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
 ) -> None:
-    writer.append(a_line("http://a.test/1"))
+    writer.append(*a_page())
 
     recover(unfinished(tmp_path), living={"p-2"}, recorded=set())
 
-    assert unfinished(tmp_path) == []
-    assert urls(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 async def test_recovery_leaves_the_open_segment_of_a_living_parser(
-    writer: SegmentWriter, tmp_path: Path
+    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage
 ) -> None:
-    writer.append(a_line("http://a.test/1"))
+    writer.append(*a_page("http://a.test/1"))
 
     recover(unfinished(tmp_path), living={"p-1"}, recorded=set())
-    await writer.commit(accept)
-
-    assert urls(tmp_path) == ["http://a.test/1"]
-
-
-async def test_a_parser_whose_segment_was_finished_by_another_goes_on(
-    writer: SegmentWriter, tmp_path: Path
-) -> None:
-    async def record(segment: str, rows: int) -> None:
-        recover(unfinished(tmp_path), living={"p-1"}, recorded={segment})
-
-    writer.append(a_line("http://a.test/1"))
     await writer.commit(record)
 
     assert urls(tmp_path) == ["http://a.test/1"]
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match="nowhere"):
-        list(read_pages(tmp_path / "nowhere"))
+async def test_a_parser_whose_segment_was_finished_by_another_goes_on(
+    writer: SegmentWriter, tmp_path: Path, a_page: MakePage
+) -> None:
+    async def record_and_be_recovered(segment: str, rows: int) -> None:
+        recover(unfinished(tmp_path), living={"p-1"}, recorded={segment})
+
+    writer.append(*a_page("http://a.test/1"))
+    await writer.commit(record_and_be_recovered)
+
+    assert urls(tmp_path) == ["http://a.test/1"]
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    (tmp_path / "p-1.jsonl").write_bytes(a_line("http://a.test/1") + b"{half\n")
+async def test_recovery_leaves_files_of_others_alone_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "film.part").write_bytes(b"of somebody else")
 
-    with pytest.raises(CrawlError, match=r"p-1\.jsonl line 2"):
-        list(read_pages(tmp_path))
+    recover(unfinished(tmp_path), living=set(), recorded=set())
+
+    assert names(tmp_path) == ["film.part"]
+    assert "film.part" in caplog.text
+
+
+@pytest.mark.parametrize("format_", ALL)
+async def test_a_full_disk_is_told_with_its_path_and_when_there_is_room_it_goes_on(
+    full_disk: Path, record: Record, a_page: MakePage, format_: str
+) -> None:
+    ballast = full_disk / "ballast"
+    ballast.write_bytes(bytes(1_900_000))
+    pages = full_disk / "pages"
+    writer = SegmentWriter(pages, "p", [format_])
+
+    async def write_a_lot() -> None:
+        for _ in range(3000):
+            writer.append(*a_page(text=os.urandom(1000).hex()))
+        await writer.commit(record)
+
+    with pytest.raises(StoreUnavailable, match=f"{pages}.*No space left on device"):
+        await write_a_lot()
+    writer.discard()
+    with pytest.raises(StoreUnavailable, match=f"{pages}.*No space left on device"):
+        writer.check_room()
+    left, recorded = names(pages), dict(record.segments)
+    ballast.unlink()
+    writer.check_room()
+    writer.append(*a_page("http://a.test/1"))
+    await writer.commit(record)
+
+    assert (left, recorded) == ([], {})
+    assert urls(pages) == ["http://a.test/1"]
+    assert len(names(pages)) == 1
+
+
+async def test_a_full_disk_at_the_very_first_byte_leaves_nothing_open(
+    full_disk: Path, a_page: MakePage
+) -> None:
+    pages = full_disk / "pages"
+    pages.mkdir()
+    with pytest.raises(OSError, match="No space"):
+        (full_disk / "ballast").write_bytes(bytes(4_000_000))
+    writer = SegmentWriter(pages, "p", ALL)
+
+    with pytest.raises(StoreUnavailable, match="No space"):
+        writer.append(*a_page())
+    writer.discard()
+
+    assert names(pages) == []
+
+
+async def test_a_directory_that_cannot_be_made_is_told_and_once_it_can_it_goes_on(
+    record: Record, tmp_path: Path, a_page: MakePage
+) -> None:
+    pages = tmp_path / "runs" / "pages"
+    (tmp_path / "runs").write_bytes(b"a file in its place")
+    writer = SegmentWriter(pages, "p", ALL)
+
+    for attempt in (writer.check_room, lambda: writer.append(*a_page())):
+        with pytest.raises(StoreUnavailable, match=str(tmp_path / "runs")):
+            attempt()
+        writer.discard()
+    (tmp_path / "runs").unlink()
+    writer.check_room()
+    writer.append(*a_page("http://a.test/1"))
+    await writer.commit(record)
+
+    assert urls(pages) == ["http://a.test/1"]
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A directory that even root cannot write to, until it is mounted otherwise."""
+    place = tmp_path / "pages"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False).returncode:
+        pytest.skip("mounting takes root")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def remount(place: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", place], check=True)
+
+
+async def test_a_directory_that_turns_read_only_after_the_record_gets_its_names_later(
+    read_only: Path, record: Record, a_page: MakePage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def record_at_the_last_moment(segment: str, rows: int) -> None:
+        await record(segment, rows)
+        remount(read_only, "ro")
+
+    writer = SegmentWriter(read_only, "p", ALL)
+    writer.append(*a_page("http://a.test/1"))
+    await writer.commit(record_at_the_last_moment)
+    told = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
+    with pytest.raises(StoreUnavailable, match="Read-only file system"):
+        writer.append(*a_page("http://a.test/2"))
+    writer.discard()
+    before = urls(read_only)
+    remount(read_only, "rw")
+    writer.check_room()
+
+    assert before == []
+    assert urls(read_only) == ["http://a.test/1"]
+    assert "Read-only" in told[0]
+    assert unfinished(read_only) == []
+
+
+async def test_recovery_in_a_read_only_directory_is_told(read_only: Path) -> None:
+    (read_only / "dead-000001.parquet.part").write_bytes(b"half")
+    remount(read_only, "ro")
+
+    with pytest.raises(StoreUnavailable, match=r"dead-000001\.parquet\.part.*Read-only"):
+        recover(unfinished(read_only), living=set(), recorded=set())

@@ -1,0 +1,43 @@
+"""The formats a page can be stored in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from crawlproj.model.records import Page
+from crawlproj.storage.jsonl import JsonlSink
+from crawlproj.storage.parquet import ParquetSink
+from crawlproj.storage.row import PageRow
+from crawlproj.storage.warc import WarcSink
+
+
+class Sink(Protocol):
+    """One file of one format, from its first row to its last."""
+
+    #: How the names of such files end.
+    suffix: ClassVar[str]
+
+    def __init__(self, path: Path) -> None: ...
+
+    @property
+    def bytes_written(self) -> int:
+        """Return the bytes in the file; what is still being collected is not among them."""
+
+    def append(self, row: PageRow, page: Page) -> None:
+        """Add a page. Raises OSError when there is no room; the file is then good for nothing."""
+
+    def close(self) -> None:
+        """Return when every row is on the disk. Raises OSError when there is no room."""
+
+    def abandon(self) -> None:
+        """Let go of the file as it is, also after an error. Never raises."""
+
+    @staticmethod
+    def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a closed file. Raises one of `reader.DAMAGE` when it is not whole."""
+
+
+#: By their names in PAGE_STORE; the reader prefers the first it finds.
+SINKS: dict[str, type[Sink]] = {"parquet": ParquetSink, "jsonl": JsonlSink, "warc": WarcSink}
