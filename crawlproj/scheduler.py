@@ -152,9 +152,12 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             on_end=self._on_end,
         )
         self.crawler.feed = self.feed  # type: ignore[attr-defined]  # where pipelines and middlewares find it
-        await self.feed.open()
+        # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
+        # the number is ours, or a shard that is refused would wake the run for nobody.
+        await self.feed.number.claim()
         if await run.state() == "finished":
             await run.set_state("running")
+        await self.feed.open()
         engine = self.crawler.engine
         assert engine is not None
         engine.downloader.per_slot_settings[_SLOT] = {
