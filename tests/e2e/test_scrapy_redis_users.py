@@ -157,13 +157,18 @@ def test_an_idle_crawl_stays_open_for_the_time_asked_and_then_ends(
     assert 3 <= idle_s < 9
 
 
-def test_flush_on_start_starts_over(spider: Callable[..., Any], echo: Any) -> None:
-    text = MINE.format(paths=PAGES, site=echo.url)
-    assert spider(text).wait() == 0
+def test_a_finished_run_goes_on_with_what_is_new_and_flushed_it_starts_over(
+    spider: Callable[..., Any], echo: Any
+) -> None:
+    assert spider(MINE.format(paths=PAGES, site=echo.url)).wait() == 0
+    more = MINE.format(paths=[*PAGES, "/new"], site=echo.url)
 
-    assert spider(text, SCHEDULER_FLUSH_ON_START="true").wait() == 0
+    assert spider(more).wait() == 0
+    fetched_later = [seen.path for seen in echo.asked()[len(PAGES) :]]
+    assert spider(more, SCHEDULER_FLUSH_ON_START="true").wait() == 0
 
-    assert sorted(seen.path for seen in echo.asked()) == sorted([*PAGES, *PAGES])
+    assert fetched_later == ["/new"]
+    assert sorted(seen.path for seen in echo.asked()) == sorted([*PAGES, *PAGES, "/new", "/new"])
 
 
 def test_without_persist_a_finished_run_leaves_no_key_and_an_interrupted_one_all(
