@@ -1,0 +1,227 @@
+"""`scrapy pages`, typed as a person would: on files alone, with a Redis that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from scrapy.cmdline import execute
+
+from crawlproj.errors import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
+from crawlproj.model.records import Page
+from crawlproj.storage.row import COLUMNS, PageRow
+from crawlproj.storage.segments import SegmentWriter
+
+pytestmark = pytest.mark.e2e
+
+PROJECT = Path(__file__).parents[2]
+Typed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def pages(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Typed]:
+    """Runs `scrapy pages` in this process: exit code, output, errors."""
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "crawlproj.settings")
+
+    def run(*typed: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            execute(
+                [
+                    *("scrapy", "pages", *typed, "--set=REDIS_URL=redis://127.0.0.1:1/0"),
+                    f"--set=CRAWL_DATA={tmp_path}",
+                ]
+            )
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return int(left.value.code or 0), out, err
+
+    before = dict(os.environ)
+    yield run
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+
+
+def store(directory: Path, formats: list[str], count: int, parser: str = "p") -> None:
+    writer = SegmentWriter(directory, parser, formats)
+    for number in range(count):
+        url = f"http://d{number % 3}.test/{number}"
+        row = PageRow(
+            url=url,
+            final_url=url,
+            domain=f"d{number % 3}.test",
+            depth=number,
+            status=200,
+            fetched_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+            latency_ms=number,
+            title=f"Page {number}\x1b[31m",
+            text="first\nsecond, with a comma",
+            shard=0,
+            attempt=0,
+            fields={"price": [f"{number} €"]},
+        )
+        writer.append(row, Page(url, "web", row.domain, 0, 200, 0, 0, body=b"x"))
+
+    async def record(segment: str, rows: int) -> None:
+        pass
+
+    asyncio.run(writer.commit(record))
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """The directory of a run with 30 pages as Parquet and WARC."""
+    directory = tmp_path / "runs" / "web" / "pages"
+    store(directory, ["parquet", "warc"], 30)
+    return directory
+
+
+def test_a_table_of_the_first_pages_is_shown(stored: Path, pages: Typed) -> None:
+    code, out, _ = pages()
+
+    lines = out.splitlines()
+    assert code == EXIT_OK
+    assert lines[0].split() == ["status", "domain", "title", "url"]
+    assert lines[2].split() == ["200", "d0.test", "Page", "0", "[31m", "http://d0.test/0"]
+    assert lines[-1].startswith("... the first 20")
+    assert len(lines) == 23
+
+
+def test_what_a_page_says_cannot_steer_the_terminal(stored: Path, pages: Typed) -> None:
+    _, out, _ = pages("--limit", "1")
+
+    assert "\x1b" not in out
+
+
+def test_all_pages_are_exported_as_json_lines(stored: Path, pages: Typed, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+
+    code, out, _ = pages("--output", str(output))
+
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert (code, out) == (EXIT_OK, "")
+    assert len(rows) == 30
+    assert list(rows[0]) == list(COLUMNS)
+    assert rows[7]["fields"] == {"price": ["7 €"]}
+    assert rows[7]["fetched_at"] == "2026-01-02T03:04:05Z"
+
+
+def test_chosen_columns_are_exported_as_csv(stored: Path, pages: Typed) -> None:
+    _, out, _ = pages("--format", "csv", "--columns", "url,text,fields", "--limit", "2")
+
+    header, first, _ = csv.reader(io.StringIO(out))
+    assert header == ["url", "text", "fields"]
+    assert first == ["http://d0.test/0", "first\nsecond, with a comma", '{"price": ["0 €"]}']
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "warc"])
+def test_other_formats_are_shown_as_well(format_: str, pages: Typed, tmp_path: Path) -> None:
+    store(tmp_path / "runs" / "web" / "pages", [format_], 2)
+
+    _, out, _ = pages("--columns", "url", "--format", "csv")
+
+    assert out.split() == ["url", "http://d0.test/0", "http://d1.test/1"]
+
+
+def test_sql_is_answered(stored: Path, pages: Typed) -> None:
+    query = "SELECT domain, count(*) AS n, max(fetched_at) AS at FROM pages GROUP BY 1 ORDER BY 1"
+
+    code, out, _ = pages("--query", query, "--format", "csv")
+
+    assert code == EXIT_OK
+    assert out.splitlines() == [
+        "domain,n,at",
+        *(f"d{number}.test,10,2026-01-02T03:04:05+00:00" for number in range(3)),
+    ]
+
+
+def test_sql_sees_what_the_users_selectors_found(stored: Path, pages: Typed) -> None:
+    _, out, _ = pages("--query", "SELECT fields['price'][1] AS p FROM pages WHERE depth = 4", "--format=csv")
+
+    assert out.split("\r\n")[1] == "4 €"
+
+
+def test_segments_that_sql_cannot_see_are_told(stored: Path, pages: Typed) -> None:
+    store(stored, ["jsonl"], 1, parser="q")
+
+    _, out, err = pages("--query", "SELECT count(*) AS n FROM pages", "--format", "csv")
+
+    assert out.split() == ["n", "30"]
+    assert "1 segments have no Parquet file" in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["--run", "nope"], "Run 'nope' has no pages in .*nope.* yet; runs with pages: web"),
+        (["--columns", "url,tilte"], "Unknown column 'tilte'. Did you mean title?"),
+        (["--limit", "0"], "--limit 0: at least 1"),
+        (["--output", "{tmp}/x.xls"], "say --format jsonl or csv"),
+        (["--output", "{tmp}/no/x.csv"], "Cannot write .*: No such file or directory"),
+        (["--query", "SELECT 1", "--columns", "url"], "--columns does not go with --query"),
+        (["--query", "SELEC 1"], 'syntax error at or near "SELEC"'),
+        (["--query", "SELECT nope FROM pages"], 'column "nope" not found'),
+        (["--query", "SELECT 1; SELECT 2"], "takes one SELECT"),
+        (["--query", ""], "takes one SELECT"),
+        (["--query", "DROP VIEW pages"], "takes one SELECT"),
+        (["--query", "COPY pages TO '{tmp}/x.csv'"], "takes one SELECT"),
+        (["--query", "INSTALL httpfs"], "takes one SELECT"),
+        (["--query", "SELECT * FROM read_text('/etc/hostname')"], "disabled by configuration"),
+        (["--query", "SELECT * FROM read_csv('http://127.0.0.1:1/x')"], "disabled|not loaded|extension"),
+        (["--query", "SELECT * FROM sql"], "sql does not exist"),
+        (["--query", "SELECT error('at\nrun time') FROM pages"], "at run time"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_told_in_one_line_with_its_remedy(
+    stored: Path, pages: Typed, tmp_path: Path, typed: list[str], says: str
+) -> None:
+    before = sorted(stored.iterdir())
+
+    code, out, err = pages(*(word.replace("{tmp}", str(tmp_path)) for word in typed))
+
+    assert code == EXIT_USAGE
+    [line] = [line for line in (out + err).splitlines() if line]
+    assert re.search(says, line)
+    assert sorted(stored.iterdir()) == before
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_sql_without_parquet_names_the_setting(pages: Typed, tmp_path: Path) -> None:
+    store(tmp_path / "runs" / "web" / "pages", ["jsonl"], 1)
+
+    code, _, err = pages("--query", "SELECT 1")
+
+    assert code == EXIT_USAGE
+    assert "PAGE_STORE=parquet" in err
+
+
+@pytest.mark.parametrize(
+    "typed", [["--format", "csv"], ["--query", "SELECT count(text) FROM pages"]], ids=["rows", "sql"]
+)
+def test_a_damaged_file_is_named(stored: Path, pages: Typed, typed: list[str]) -> None:
+    (stored / "p-000002.parquet").write_bytes(b"PAR1 no such file PAR1")
+
+    code, _, err = pages(*typed)
+
+    assert code in (EXIT_UNEXPECTED, EXIT_USAGE)
+    assert "p-000002.parquet" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_help_ends_in_examples(pages: Typed) -> None:
+    code, out, _ = pages("-h")
+
+    assert code == EXIT_OK
+    assert "scrapy pages --query" in " ".join(out.partition("examples:")[2].split())
