@@ -1,0 +1,48 @@
+"""A 64-bit number for a text, of which texts that are nearly the same differ in few bits. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from sys import byteorder
+from zlib import crc32
+
+#: Words looked at; a longer text is known by its first ones.
+_MOST_WORDS = 20_000
+#: A text with longer words than this on average is written without spaces; its words are pairs of characters.
+_SPACED_CHARS = 20
+_SPREAD = 0x9E3779B1
+
+
+def simhash(text: str) -> int | None:
+    """Return the hash of the different words of *text*; None if it has none.
+
+    Each bit is set if it is in the hashes of most words. It is the same on every machine, and no secret:
+    a page that wants to resemble another one can.
+    """
+    words = text.encode("utf-8", "replace").split(None, _MOST_WORDS)[:_MOST_WORDS]
+    if not words:
+        return None
+    if len(words) * _SPACED_CHARS < len(text):
+        text = text[:_MOST_WORDS]
+        words = [text[at : at + 2].encode("utf-8", "replace") for at in range(len(text) - 1)]
+    different = set(words)
+    count = len(different)
+    # Sixty-four bits a word, all of them in one number: the arithmetic of thousands of words is then a
+    # few operations of C. The upper half of each is its CRC, the lower one the middle of a product of it.
+    crcs = int.from_bytes(array("Q", map(crc32, different)).tobytes(), byteorder)
+    half = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
+    hashes = (crcs << 32) | ((crcs * _SPREAD >> 16) & half)
+    columns = hashes.to_bytes(8 * count, "little")
+    ones = int.from_bytes(b"\1" * count, "little")
+    result = 0
+    for byte in range(8):
+        column = int.from_bytes(columns[byte::8], "little")
+        for bit in range(8):
+            if 2 * (column & (ones << bit)).bit_count() > count:
+                result |= 1 << (8 * byte + bit)
+    return result
+
+
+def distance(one: int, other: int) -> int:
+    """Return in how many of 64 bits two hashes differ: about 32 for unrelated texts."""
+    return (one ^ other).bit_count()

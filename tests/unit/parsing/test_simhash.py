@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crawlproj.parsing.simhash import distance, simhash
+from crawlproj.simweb.words import LANGUAGES, sentences
+
+#: Hashes that differ in no more bits are taken for the same text.
+NEAR = 6
+
+
+def text_of(seed: int, count: int = 60) -> str:
+    """A text of words that nobody else uses: syllables in a random order."""
+    random = Random(seed)
+    syllables = [a + b for a in "bdfglmnprstvz" for b in ("a", "e", "i", "o", "u", "ai", "on")]
+    words = ["".join(random.choices(syllables, k=3)) for _ in range(count * 8)]
+    return " ".join(words)
+
+
+def numbered(text: str | None) -> int:
+    number = simhash(text or "")
+    assert number is not None
+    return number
+
+
+def test_the_hash_of_a_text_is_the_same_on_every_machine_and_day() -> None:
+    assert simhash("the quick brown fox jumps over the lazy dog") == 0xAD2C2854A96414D0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_text_with_a_few_words_changed_is_near(seed: int) -> None:
+    words = text_of(seed).split()
+    changed = [*words]
+    for place in Random(seed).sample(range(len(words)), len(words) // 100):
+        changed[place] = "changed" + str(place)
+
+    assert distance(numbered(" ".join(words)), numbered(" ".join(changed))) <= NEAR
+
+
+def test_unrelated_texts_are_far() -> None:
+    hashes = [numbered(text_of(seed)) for seed in range(40)]
+
+    distances = [distance(one, other) for one, other in combinations(hashes, 2)]
+
+    assert min(distances) > 2 * NEAR
+    assert 30 < sum(distances) / len(distances) < 34
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_of_the_simulated_web_are_near_their_twins(language: str) -> None:
+    text = "".join(Random(1).choices(sentences(language), k=40))
+
+    assert distance(numbered(text), numbered(text + sentences(language)[0])) <= NEAR
+
+
+def test_each_bit_is_set_in_half_of_all_texts() -> None:
+    hashes = [numbered(text_of(seed, 10)) for seed in range(400)]
+
+    shares = [sum(number >> bit & 1 for number in hashes) / len(hashes) for bit in range(64)]
+
+    assert min(shares) > 0.38
+    assert max(shares) < 0.62
+
+
+def test_a_language_without_spaces_has_words_too() -> None:
+    text = "".join(Random(1).choices(sentences("ja"), k=40)).replace("。", "")
+
+    other = "".join(Random(2).choices(sentences("ja"), k=40)).replace("。", "")
+
+    assert distance(numbered(text), numbered(text[:-3])) <= NEAR
+    assert numbered(text) != numbered(other)
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_no_words_have_no_hash(text: str) -> None:
+    assert simhash(text) is None
+
+
+@given(st.text())
+def test_any_text_has_a_hash_of_64_bits(text: str) -> None:
+    number = simhash(text)
+
+    assert number is None or 0 <= number < 1 << 64
