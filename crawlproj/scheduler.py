@@ -201,7 +201,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 run_map.shards = shards
         if shard >= run_map.shards:
             raise BadArgument(
-                f"Shard {shard} is out of range: run {run.name!r} has {run_map.shards} shards, 0 to "
+                f"Shard {shard} is out of range: the shards of run {run.name!r} are numbered 0 to "
                 f"{run_map.shards - 1}. To have more: scrapy shards {shard + 1} --run {run.name}"
             )
         return run

@@ -67,6 +67,7 @@ class Command(RunCommand):
 
         settings.setdefault("DOWNLOAD_DELAY", "0.2")
         settings.setdefault("CRAWL_BACKOFF_SECONDS", "1")
+        settings.setdefault("CRAWL_SEGMENT_SECONDS", "5")
         async with self.door() as door:
             name = opts.run or await fresh_run_name(door, "simweb")
             directory = run_directory(self.config().data, name)

@@ -36,6 +36,8 @@ PING_S = 1.0
 #: Starting takes 30 ms; replaying the AOF of a large frontier takes its time.
 START_S = 60.0
 POLL_S = 0.005
+#: How long connections that were just closed may still be counted.
+LEAVING_S = 0.25
 
 Version = tuple[int, int, int]
 
@@ -103,9 +105,12 @@ def stop_if_unused(data_dir: Path) -> bool:
         if not _is_alive(place):
             return False
         try:
-            clients = re.search(r"connected_clients:(\d+)", _ask(place.socket, "INFO clients"))
-            if clients is None or int(clients[1]) > 1:
-                return False
+            # Our own connections, just closed, may be counted for a moment still.
+            patience = time.monotonic() + LEAVING_S
+            while _clients(place) > 1:
+                if time.monotonic() > patience:
+                    return False
+                time.sleep(POLL_S)
             # Not NOSAVE: without save points it writes no snapshot, and it flushes the AOF.
             _ask(place.socket, "SHUTDOWN")
         except OSError:
@@ -115,6 +120,14 @@ def stop_if_unused(data_dir: Path) -> bool:
                 return False
             time.sleep(POLL_S)
     return True
+
+
+def _clients(place: _Place) -> int:
+    """How many are connected, we who ask included."""
+    found = re.search(r"connected_clients:(\d+)", _ask(place.socket, "INFO clients"))
+    if found is None:
+        raise OSError("Redis does not tell how many clients it has")
+    return int(found[1])
 
 
 def find_server() -> Binary:
@@ -142,7 +155,7 @@ def _place(data_dir: Path) -> _Place:
             raise PermissionError(f"it belongs to user {folder.stat().st_uid}, we are {os.geteuid()}")
     except OSError as exc:
         raise RedisRefused(
-            f"Cannot keep Redis in {folder}: {exc}. Choose another data directory with --data."
+            f"Cannot keep Redis in {folder}: {exc}. Choose another data directory: CRAWL_DATA."
         ) from exc
     path = folder / "redis.sock"
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH_BYTES:

@@ -13,7 +13,7 @@ def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) ->
     return (
         f"{seconds:4.0f} s  fetched {status['fetched']:,}  stored {status['pages_stored']:,}  "
         f"waiting {status['waiting']:,}  leased {status['leased']:,}  "
-        f"to parse {status['pages_queued'] + status['pages_being_parsed']:,}  "
+        f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
     )
 
