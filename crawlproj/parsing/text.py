@@ -1,0 +1,488 @@
+"""The words of a page: all that is visible, or only what the page is about. Pure.
+
+``mark_lines`` comes before the parse, the rest after it, so that a page is parsed once for links and text.
+Nothing here recurses: a page may be nested as deep as the parser let it be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+from typing import Literal
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode, create_tag
+
+TextMode = Literal["fast", "article"]
+
+_UNSEEN = ["head", "script", "style", "noscript", "template"]
+#: Where a tag of an element begins that ends a word: of any but those that stand inside of one.
+_BREAK = re.compile(
+    r"<(?=[a-zA-Z/])(?!/?(?:[abisuqABISUQ]|abbr|big|cite|code|del|dfn|em|font|ins|kbd|mark|samp|small|span|strong|sub|sup|time"
+    r"|tt|var|wbr|ABBR|BIG|CODE|EM|FONT|SMALL|SPAN|STRONG|SUB|SUP|TT)[\s/>])"
+)
+_MARK = "\f"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_INLINE = _words(
+    """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark picture q rp rt
+    ruby s samp small source span strike strong sub sup time tt u var wbr"""
+)
+#: Never part of what a page is about, whatever they hold.
+_ASIDE = _words(
+    """aside audio button canvas datalist dialog embed figcaption footer head iframe input label map math
+    menu nav noscript object option script select style svg template textarea video"""
+)
+_ARTICLE = _words("article main")
+_HEADING = _words("h1 h2 h3 h4 h5 h6")
+
+# What people call the parts of a page, word by word, in class, id and itemprop. The first kind is hardly
+# ever the text itself; the second now and then, when a theme puts such a word on the body of the text.
+_BOILERPLATE_WORDS = _words(
+    """addthis adsense advert advertisement advertising breadcrumb breadcrumbs caption comment
+    commentlist comments consent cookie cookies disqus footer footnav gdpr login menu modal
+    mostread nav navbar navi navigation newsletter newsletters outbrain overlay pager pagination
+    paywall popup popular promo promos promotion recirc recommend recommendations recommended
+    related relatedposts respond share sharebar sharedaddy sharing sidebar signup skip social
+    socials sponsored submenu subscribe subscription taboola toc trending widgets"""
+)
+_SUSPECT_WORDS = _words(
+    """about ad ads alert author authors banner bio byline card cards contact copyright credit credits
+    date dateline disclaimer embed form gallery header hero hidden infobox masthead meta metadata
+    more print rating readmore slideshow sponsor tag taglist tags teaser timestamp toolbar tools
+    tooltip"""
+)
+_BOILERPLATE_ROLES = _words("alert banner complementary contentinfo dialog navigation search")
+_BODY_NAMES = re.compile(
+    r"(?:article|story) *(?:body|content|text)|(?:post|entry|content) *body|(?:post|entry|main) *content"
+)
+_WORD_BREAKS = str.maketrans("-_", "  ")
+_HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:advert(?:isement|ising)?|anzeige|werbung|publicidad|publicité|реклама|related(?: \w+)?"
+    r"|read (?:more|also|next)|see also|more from .*|don.t miss|trending|share(?: this)?.{0,20}|comments?"
+    r"|sponsored.{0,10}|tags?|filed under|(?:story |article )?continues? .{0,20})\W*",
+    re.IGNORECASE,
+)
+_LABEL_CHARS = 40
+_SENTENCE_END = frozenset('.!?:;…。！？"”’»)')
+
+
+def _tag_ids(names: Set[str]) -> frozenset[int]:
+    """Numbers of tags: asking a node for its name makes a string each time."""
+    return frozenset(create_tag(name).tag_id for name in names)
+
+
+class Hint(IntEnum):
+    """What the attributes of an element say of its text."""
+
+    BODY = 1
+    NONE = 0
+    SUSPECT = -1
+    BOILERPLATE = -2
+
+
+# The parser's time grows with tags times depth, and with the square of the attributes of one tag: 100,000
+# nested elements take it 15 s, 40,000 attributes 4 s. These are far from what pages have, and cost it little.
+_MAX_DEPTH = 1_000
+_MAX_ATTRIBUTES = 2_000
+#: A page with no more tags than this, none of them long, is harmless however it is made.
+_HARMLESS_TAGS = 5_000
+_LONG_TAG_CHARS = 16_000
+_TAG = re.compile(
+    r"<!--(?:-?>|.*?(?:--!?>|\Z))"
+    r"|<(?P<end>/?)(?P<name>[a-z][^\s/>]*+)(?P<attributes>(?:[^>\"']++|\"[^\"]*+\"|'[^']*+')*+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_RAW_END = {
+    name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "textarea", "title", "xmp")
+}
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+#: Elements that cannot stand in one another without others between them, or that hold nothing: not counted.
+_FLAT = _words(
+    """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p
+    param rp rt source tbody td tfoot th thead tr track wbr"""
+)
+#: An end tag of another element does not reach past these.
+_SPECIAL = _words(
+    """address applet article aside blockquote button center details dialog dir div dl fieldset
+    figcaption figure footer form frameset h1 h2 h3 h4 h5 h6 header hgroup iframe main marquee
+    menu nav noscript object ol pre search section select summary svg math table template ul"""
+)
+_WALLS = _words("applet marquee math object svg table template")
+
+
+def is_hostile(html: str) -> bool:
+    """Say whether *html* is made to keep a parser busy: absurdly deep, or a tag with thousands of attributes.
+
+    Costs next to nothing for ordinary pages. It does not know all the rules of HTML, so a limit on the time
+    of a page is still needed.
+    """
+    if html.count("<") <= _HARMLESS_TAGS and html.count(">") <= _HARMLESS_TAGS and not _has_long_tag(html):
+        return False
+    opened: list[str] = []
+    patience = 100_000
+    position = 0
+    while tag := _TAG.search(html, position):
+        position = tag.end()
+        name = tag["name"]
+        if name is None or (name := name.lower()) in _FLAT:
+            continue
+        if name in _RAW_END and not tag["end"]:
+            end = _RAW_END[name].search(html, position)
+            position = end.start() if end else len(html)
+            continue
+        attributes = tag["attributes"]
+        if len(attributes) > _LONG_TAG_CHARS and len(_QUOTED.sub(" ", attributes).split()) > _MAX_ATTRIBUTES:
+            return True
+        if not tag["end"]:
+            opened.append(name)
+            if len(opened) > _MAX_DEPTH:
+                return True
+            continue
+        barriers = _WALLS if name in _SPECIAL else _SPECIAL
+        for depth in range(len(opened) - 1, -1, -1):
+            if opened[depth] == name:
+                del opened[depth:]
+                break
+            if opened[depth] in barriers:
+                break
+            patience -= 1
+        if patience < 0:
+            return True
+    return False
+
+
+def _has_long_tag(html: str) -> bool:
+    # A script will do, too; it is only the reason for a closer look.
+    step = _LONG_TAG_CHARS
+    return any(html.find(">", start, start + step) < 0 for start in range(0, len(html) - step, step))
+
+
+def mark_lines(html: str) -> str:
+    """Return *html* such that the tree parsed from it knows where lines of text end.
+
+    The marks are form feeds: white space to HTML, so they change no tree, and hardly any page has its own.
+    Doing it in the tree costs five times as much.
+    """
+    return _BREAK.sub(_MARK + "<", html)
+
+
+def full_text(tree: LexborHTMLParser) -> str:
+    """Return all visible text, a line for each block. *tree* is of marked HTML and loses what nobody sees."""
+    tree.strip_tags(_UNSEEN)
+    return "\n".join(_lines(tree.body)) if tree.body is not None else ""
+
+
+def main_text(tree: LexborHTMLParser, mode: TextMode) -> str:
+    """Return the text the page is about, without menus, teasers, comments and the like.
+
+    Of a page that is about nothing in particular it is what reads like sentences, or nothing at all.
+    *tree* is of marked HTML; ``fast`` takes elements out of it, so links and full text are read before.
+    """
+    return _fast_text(tree) if mode == "fast" else _article_text(tree)
+
+
+def _lines(node: LexborNode) -> list[str]:
+    parts = node.text(separator="").split(_MARK)
+    return [" ".join(part.split()) for part in parts if part and not part.isspace()]
+
+
+# -- fast: the block of the paragraphs, found and read by C code, less what has the name of boilerplate ---
+
+_PARAGRAPH_CHARS = 40
+#: How much of a paragraph counts for its parent, the parent of that, and the next.
+_SHARES = (1.0, 0.7, 0.5)
+_DROPPED = _tag_ids(_ASIDE | {"form", "h1"})
+_NAMED = _tag_ids(_words("div section ul p span"))
+[_LINK] = _tag_ids({"a"})
+
+
+def _fast_text(tree: LexborHTMLParser) -> str:
+    chosen = _block_of_paragraphs(tree) or tree.body
+    if chosen is None:
+        return ""
+    chars = len(chosen.text(separator=""))
+    links: set[str] = set()
+    # Last first: what stands inside an element is looked at before the element goes, and never after.
+    for node in reversed(list(chosen.traverse())[1:]):
+        tag_id = node.tag_id
+        if tag_id == _LINK:
+            links.add(" ".join(node.text(separator="").split()))
+        elif tag_id in _DROPPED:
+            node.decompose()
+        elif tag_id in _NAMED:
+            hint = _hint("", node.attributes)
+            # A name is not believed of the greater part of a text.
+            if hint < 0 and len(node.text(separator="")) < chars * (0.15 if hint == Hint.SUSPECT else 0.6):
+                node.decompose()
+    return "\n".join([line for line in _lines(chosen) if line not in links and not _is_label(line)])
+
+
+def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
+    scores: dict[int, float] = {}
+    blocks: dict[int, tuple[LexborNode, int]] = {}
+    for paragraph in tree.css("p"):
+        chars = len(paragraph.text(separator=""))
+        if chars < _PARAGRAPH_CHARS:
+            continue
+        counted: list[tuple[int, float]] = []
+        trust = 1.0
+        node = paragraph.parent
+        for share in _SHARES:
+            if node is None or node.tag == "html":
+                break
+            key = node.mem_id
+            if key not in blocks:
+                tag = node.tag or ""
+                blocks[key] = node, Hint.BOILERPLATE if tag in _ASIDE else _hint(tag, node.attributes)
+            hint = blocks[key][1]
+            if hint == Hint.BOILERPLATE:
+                trust = 0.1
+            counted.append((key, chars * share * (2.0 if hint == Hint.BODY else 1.0)))
+            node = node.parent
+        for key, score in counted:
+            scores[key] = scores.get(key, 0.0) + score * trust
+    return blocks[max(scores, key=scores.__getitem__)][0] if scores else None
+
+
+# -- article: every line judged, then the part of the tree with the best of them -----------------------------
+
+
+@dataclass(slots=True)
+class _Line:
+    text: str
+    linked_chars: int
+    owner: int
+
+
+@dataclass(slots=True)
+class _Outline:
+    """The blocks of a page in document order, as columns; a subtree is a range of them."""
+
+    lines: list[_Line] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    hints: list[int] = field(default_factory=list)
+    first_line: list[int] = field(default_factory=list)
+    end_line: list[int] = field(default_factory=list)
+
+    def open(self, tag: str, parent: int, hint: int) -> int:
+        self.tags.append(tag)
+        self.parents.append(parent)
+        self.hints.append(hint)
+        self.first_line.append(len(self.lines))
+        self.end_line.append(0)
+        return len(self.tags) - 1
+
+    def sum_up(self, values: list[float]) -> None:
+        """Add to each block's value those of all blocks inside it."""
+        for block in range(len(values) - 1, 0, -1):
+            values[self.parents[block]] += values[block]
+
+
+_INLINE_NODE = -1
+_LINK_NODE = -2
+
+
+def _outline(body: LexborNode) -> _Outline:
+    page = _Outline()
+    lines = page.lines
+    block = page.open("body", -1, Hint.NONE)
+    parts: list[str] = []
+    linked_chars = links_open = 0
+    # The nodes around the current one; for a block its number and the one around it.
+    around: list[tuple[LexborNode, int, int]] = [(body, block, block)]
+    node = body.child
+    while True:
+        if node is None:
+            node, number, outer = around.pop()
+            if number >= 0:
+                if parts:
+                    if text := _line("".join(parts)):
+                        lines.append(_Line(text, linked_chars, block))
+                    parts = []
+                    linked_chars = 0
+                page.end_line[number] = len(lines)
+                block = outer
+            elif number == _LINK_NODE:
+                links_open -= 1
+            if not around:
+                return page
+            node = node.next
+            continue
+        tag = node.tag
+        child = node.child
+        if tag == "-text":
+            text = node.text_content or ""
+            parts.append(text)
+            if links_open:
+                linked_chars += len(text.strip())
+        elif tag in _INLINE:
+            if child is not None and not (tag == "span" and _is_hidden(node.attributes)):
+                links_open += tag == "a"
+                around.append((node, _LINK_NODE if tag == "a" else _INLINE_NODE, block))
+                node = child
+                continue
+        elif tag == "br":
+            parts.append("\n\0")
+        elif tag is not None and tag[0] != "-":
+            if parts:
+                if text := _line("".join(parts)):
+                    lines.append(_Line(text, linked_chars, block))
+                parts = []
+                linked_chars = 0
+            if child is not None and tag not in _ASIDE:
+                number = page.open(tag, block, _hint(tag, node.attributes))
+                around.append((node, number, block))
+                block = number
+                node = child
+                continue
+        node = node.next
+
+
+def _line(text: str) -> str:
+    """One paragraph: white space folded, but for the line breaks of its own."""
+    if "\0" in text:
+        return "\n".join(line for part in text.split("\0") if (line := " ".join(part.split())))
+    return " ".join(text.split())
+
+
+def _article_text(tree: LexborHTMLParser) -> str:
+    if tree.body is None:
+        return ""
+    page = _outline(tree.body)
+    values = [_value(line, page.tags[line.owner]) for line in page.lines]
+    boilerplate = _boilerplate(page, values)
+    totals = [0.0] * len(page.tags)
+    for line, value in zip(page.lines, values, strict=True):
+        if not boilerplate[line.owner]:
+            totals[line.owner] += value
+    page.sum_up(totals)
+    outer = _best_block(page, totals)
+    inner = _heart(page, totals, outer)
+    # An introduction often stands in front of the block that holds the rest.
+    start, end = page.first_line[inner], page.end_line[inner]
+    chosen: list[str] = []
+    for number in range(page.first_line[outer], end):
+        line = page.lines[number]
+        tag = page.tags[line.owner]
+        if (
+            boilerplate[line.owner]
+            or tag == "h1"
+            or line.linked_chars * 2 > len(line.text)
+            or _is_label(line.text)
+        ):
+            continue
+        if number >= start or (values[number] >= _INTRODUCTION and tag != "li"):
+            chosen.append(line.text)
+    return "\n".join(chosen)
+
+
+_SHORT_CHARS = 40
+_INTRODUCTION = 60.0
+
+
+def _value(line: _Line, tag: str) -> float:
+    """How much a line reads like running text, in characters; below zero if it reads like a menu."""
+    chars = len(line.text)
+    if line.linked_chars * 2 > chars:
+        return -float(min(chars, 60))
+    if not line.text.isascii() and max(line.text) >= "\u2e80":
+        chars *= 2  # Chinese, Japanese and Korean say in one character what takes others two or more
+    if chars < _SHORT_CHARS:
+        return 0.0 if tag in _HEADING or tag in ("td", "th") else -10.0
+    value = chars - line.linked_chars * 1.5
+    if line.text[-1] not in _SENTENCE_END:
+        value *= 0.5 if chars < 100 else 0.9
+    return value * (1.0 if tag == "p" else 0.8)
+
+
+def _boilerplate(page: _Outline, values: list[float]) -> list[bool]:
+    """Say of each block whether its name rules it out; no name is believed of the greater part of a page."""
+    good = [0.0] * len(page.tags)
+    for line, value in zip(page.lines, values, strict=True):
+        good[line.owner] += max(value, 0.0)
+    page.sum_up(good)
+    all_good = good[0]
+    ruled_out = [False]
+    for block in range(1, len(page.tags)):
+        hint = page.hints[block]
+        ruled_out.append(
+            ruled_out[page.parents[block]]
+            or (hint == Hint.SUSPECT and good[block] <= 0.3 * all_good)
+            or (hint == Hint.BOILERPLATE and all_good - good[block] > min(300.0, 0.2 * all_good))
+        )
+    kept = sum(
+        value
+        for line, value in zip(page.lines, values, strict=True)
+        if value > 0 and not ruled_out[line.owner]
+    )
+    # Some themes name every single block "sidebar" or "card": then names say nothing.
+    return ruled_out if kept >= 0.1 * all_good else [False] * len(page.tags)
+
+
+def _best_block(page: _Outline, totals: list[float]) -> int:
+    best, best_total = 0, float("-inf")
+    for block, total in enumerate(totals):
+        if total > 0:
+            if page.hints[block] == Hint.BODY:
+                total *= 2.0
+            elif page.tags[block] in _ARTICLE:
+                total *= 1.15
+        # The innermost of equals.
+        if total >= best_total:
+            best, best_total = block, total
+    return best
+
+
+def _heart(page: _Outline, totals: list[float], block: int) -> int:
+    """Go down from *block* as long as one block of several lines holds most of its text."""
+    for inside in range(block + 1, len(totals)):
+        if page.first_line[inside] >= page.end_line[block]:
+            break
+        if totals[inside] >= 0.7 * totals[block] > 0 and page.end_line[inside] - page.first_line[inside] > 2:
+            block = inside
+    return block
+
+
+# -- what names and labels say -------------------------------------------------------------------------------
+
+
+def _hint(tag: str, attributes: Mapping[str, str | None]) -> int:
+    if not attributes or tag == "body":
+        return Hint.NONE
+    if _is_hidden(attributes) or attributes.get("role") in _BOILERPLATE_ROLES:
+        return Hint.BOILERPLATE
+    names = f"{attributes.get('class') or ''} {attributes.get('id') or ''} {attributes.get('itemprop') or ''}"
+    hint = _hint_of_names(names[:200]) if len(names) > 2 else Hint.NONE
+    return max(hint, Hint.NONE) if tag in _ARTICLE else hint
+
+
+def _is_hidden(attributes: Mapping[str, str | None]) -> bool:
+    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        return True
+    style = attributes.get("style")
+    return style is not None and _HIDDEN_STYLE.search(style) is not None
+
+
+# The same few names stand on every page of a site, and many times on each.
+@lru_cache(maxsize=10_000)
+def _hint_of_names(names: str) -> int:
+    names = names.lower().translate(_WORD_BREAKS)
+    if _BODY_NAMES.search(names):
+        return Hint.BODY
+    words = names.split()
+    if not _BOILERPLATE_WORDS.isdisjoint(words):
+        return Hint.BOILERPLATE
+    return Hint.NONE if _SUSPECT_WORDS.isdisjoint(words) else Hint.SUSPECT
+
+
+def _is_label(line: str) -> bool:
+    return len(line) < _LABEL_CHARS and _LABEL.fullmatch(line) is not None

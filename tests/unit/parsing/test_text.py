@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from selectolax.lexbor import LexborHTMLParser
+
+from crawlproj.parsing.text import TextMode, full_text, is_hostile, main_text, mark_lines
+
+SENTENCE = "The river rose in the night, and by the morning nobody in the village could cross it any more."
+ARTICLE = "\n".join(f"{SENTENCE} Day {day}." for day in range(6))
+PARAGRAPHS = "".join(f"<p>{line}</p>" for line in ARTICLE.splitlines())
+TEASER = (
+    "<p>A teaser of another story that is long enough to be read as a sentence, and then some more words.</p>"
+)
+
+both_modes = pytest.mark.parametrize("mode", ["fast", "article"])
+
+
+def parse(html: str) -> LexborHTMLParser:
+    return LexborHTMLParser(mark_lines(html))
+
+
+def test_full_text_has_a_line_for_each_block_and_keeps_words_with_markup_inside_whole() -> None:
+    tree = parse(
+        "<h1>Title</h1><div>one<div>two</div>th<b>re</b>e</div>four<br>five<ul><li>six<li>seven</ul>eight"
+    )
+
+    text = full_text(tree)
+
+    assert text == "Title\none\ntwo\nthree\nfour\nfive\nsix\nseven\neight"
+
+
+@pytest.mark.parametrize("unseen", ["script", "style", "noscript", "template"])
+def test_full_text_leaves_out_what_is_not_seen(unseen: str) -> None:
+    tree = parse(f"<body><p>seen</p><{unseen}>hidden</{unseen}></body>")
+
+    text = full_text(tree)
+
+    assert text == "seen"
+
+
+@both_modes
+@pytest.mark.parametrize(
+    "around",
+    [
+        f"<nav>{TEASER}</nav>",
+        f"<footer>{TEASER}</footer>",
+        f'<div class="related-posts">{TEASER}</div>',
+        f'<div id="comments"><div>{TEASER * 2}</div></div>',
+        f'<div style="display: none">{TEASER}</div>',
+        '<ul><li><a href="/a">A link to a page of this site</a><li><a href="/b">Another link to it</a></ul>',
+        "<p>Advertisement</p>",
+    ],
+)
+def test_main_text_is_the_article_alone(mode: TextMode, around: str) -> None:
+    tree = parse(f"<body>{around}<div><h1>A title</h1>{PARAGRAPHS}{around}</div>{around}</body>")
+
+    text = main_text(tree, mode)
+
+    assert text == ARTICLE
+
+
+@both_modes
+def test_a_name_is_not_believed_of_most_of_the_page(mode: TextMode) -> None:
+    tree = parse(f'<body><div class="sidebar"><div class="comment">{PARAGRAPHS}</div></div></body>')
+
+    text = main_text(tree, mode)
+
+    assert text == ARTICLE
+
+
+def test_an_article_in_several_blocks_is_whole() -> None:
+    half = f"<div>{PARAGRAPHS}</div>"
+    tree = parse(f"<body><div>{half}{half}</div></body>")
+
+    text = main_text(tree, "article")
+
+    assert text == f"{ARTICLE}\n{ARTICLE}"
+
+
+def test_the_introduction_in_front_of_an_article_belongs_to_it() -> None:
+    tree = parse(f"<article><header><p>{SENTENCE}</p></header><div>{PARAGRAPHS}</div></article>")
+
+    text = main_text(tree, "article")
+
+    assert text == f"{SENTENCE}\n{ARTICLE}"
+
+
+def test_lines_of_one_paragraph_stay_lines() -> None:
+    tree = parse(f"<div>{PARAGRAPHS}<p>{SENTENCE}<br>{SENTENCE}</p></div>")
+
+    text = main_text(tree, "article")
+
+    assert text == f"{ARTICLE}\n{SENTENCE}\n{SENTENCE}"
+
+
+@both_modes
+@pytest.mark.parametrize(
+    "html", ["", "<frameset><frame></frameset>", "<body></body>", "<p>\0</p>", "<svg><x/></svg>"]
+)
+def test_a_page_of_nothing_has_no_text(mode: TextMode, html: str) -> None:
+    tree = parse(html)
+
+    text = main_text(tree, mode)
+
+    assert text.strip("\0\ufffd") == ""
+
+
+@both_modes
+@pytest.mark.parametrize("nested", ["<div>", "<span>", "<ul><li>", "<div class=nav>", "<div class=nav><p>"])
+def test_the_deepest_page_let_through_takes_little_time(mode: TextMode, nested: str) -> None:
+    html = nested * 999 + SENTENCE
+    tree = parse(html)
+
+    start_s = time.process_time()
+    main_text(tree, mode)
+
+    assert not is_hostile(html)
+    assert time.process_time() - start_s < 0.5
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<div>" * 100_000,
+        "<div>" * 100_000 + "</div>" * 100_000,
+        "<ul><li>" * 100_000,
+        "<div></x>" * 100_000,
+        "<span><div></span></div>" * 100_000,
+        "<div><table><tr><td></div></td></tr></table>" * 100_000,
+        "<x><div>" + "<span>" * 900 + "</x>" * 100_000,
+        "<div " + " ".join(f"a{number}" for number in range(100_000)) + ">",
+        "<div " + " ".join(f'a{number}=">"' for number in range(100_000)) + ">",
+    ],
+    ids=["open", "closed", "lists", "bogus ends", "crossed", "tables", "long search", "attributes", "quoted"],
+)
+def test_pages_made_to_keep_a_parser_busy_are_known(html: str) -> None:
+    start_s = time.process_time()
+
+    hostile = is_hostile(html)
+
+    assert hostile
+    assert time.process_time() - start_s < 2.0
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<p>x" * 10_000,
+        "<ul>" + "<li><b>x</b>" * 10_000,
+        "<table>" + "<tr><td>x" * 10_000,
+        "<div><span>x</div>" * 10_000,
+        "<br>" * 10_000,
+        "<script>" + "if (a<b) { c = '<div>' }" * 10_000 + "</script>",
+        "<!-- " + "<div>" * 10_000 + " -->",
+        f'<img src="data:image/png;base64,{"aB3/" * 100_000}">',
+        "<" * 10_000,
+        "1 < 2 " * 10_000,
+    ],
+    ids=["p", "li", "rows", "unclosed", "br", "script", "comment", "data", "brackets", "less than"],
+)
+def test_long_pages_are_not_taken_for_hostile(html: str) -> None:
+    assert not is_hostile(html)
