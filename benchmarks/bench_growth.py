@@ -50,7 +50,7 @@ TINY_DOMAINS = Size(500_000, 2)
 PEER_URLS = 10_000_000
 
 QUICK_SAME_DOMAINS = [Size(1000, 1), Size(1000, 10), Size(1000, 100)]
-QUICK_MORE_DOMAINS = [Size(500, 4), Size(5000, 4), Size(20_000, 4)]
+QUICK_MORE_DOMAINS = [Size(500, 4), Size(1000, 4), Size(5000, 4)]
 QUICK_TINY_DOMAINS = Size(10_000, 2)
 QUICK_PEER_URLS = 20_000
 
@@ -142,7 +142,7 @@ async def measure_growth(report: Report, options: Options, name: str, sizes: lis
         ]
         for _ in range(3 if options.quick else REPEATS):
             for each in filled:
-                await each.measure_leases(rounds=40)
+                await each.measure_leases(rounds=5 if options.quick else 40)
         first = median(filled[0].costs_us)
         for each in filled:
             cost = median(each.costs_us)

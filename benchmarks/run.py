@@ -79,7 +79,14 @@ def run_one(path: Path, options: list[str]) -> dict[str, Any] | None:
             report: dict[str, Any] = json.loads(report_path.read_text())
         elif ended.stdout:
             # bench_simweb needs no Redis and only prints; its exit code says whether its goal was reached.
-            report = {"redis_version": "", "goals": [], "tables": [], "lines": ended.stdout.splitlines()}
+            *lines, verdict = ended.stdout.splitlines()
+            goal = {
+                "what": path.stem,
+                "wanted": verdict,
+                "measured": "see below",
+                "is_met": ended.returncode == 0,
+            }
+            report = {"redis_version": "", "goals": [goal], "tables": [], "lines": lines}
         else:
             return None
     return where_and_when | {"took_s": round(time.monotonic() - started_s)} | report
