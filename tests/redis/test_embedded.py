@@ -281,5 +281,5 @@ def test_stopping_a_server_that_does_not_run_does_nothing(data_dir: Path) -> Non
 def test_a_data_directory_that_cannot_be_made_is_one_clear_line(data_dir: Path) -> None:
     (data_dir / "file").write_text("")
 
-    with pytest.raises(RedisRefused, match=r"Cannot keep Redis in .*file.*--data"):
+    with pytest.raises(RedisRefused, match=r"Cannot keep Redis in .*file.*CRAWL_DATA"):
         ensure_running(data_dir / "file")
