@@ -25,6 +25,7 @@ from crawlproj.storage.partfile import PartFile
 from crawlproj.storage.row import SCHEMA_VERSION, PageRow, decode, encode, pick
 
 _LEVEL = 3
+_SMALLEST_WINDOW = 10
 _VERSION = b"WARC/1.1\r\n"
 #: No header line of ours is longer, save for the URL in it.
 _LONGEST_LINE = 1 << 20
@@ -59,6 +60,8 @@ class WarcSink:
                     "application/http; msgtype=response",
                     head + page.body,
                     url=row.url,
+                    # What came compressed gets no smaller, and trying costs a quarter of a millisecond.
+                    level=0 if _came_compressed(page) else _LEVEL,
                     WARC_Payload_Digest=_digest(page.body),
                     WARC_Truncated="length" if page.truncated else "",
                 )
@@ -134,6 +137,10 @@ def _digest(data: bytes) -> str:
     return "sha1:" + b32encode(sha1(data, usedforsecurity=False).digest()).decode()
 
 
+def _came_compressed(page: Page) -> bool:
+    return any(name.lower() == "content-encoding" and value for name, value in page.headers.items())
+
+
 def _http_head(page: Page) -> bytes:
     lines = [f"HTTP/1.1 {page.status} {_REASONS.get(page.status, '')}".rstrip()]
     for name, value in page.headers.items():
@@ -144,7 +151,14 @@ def _http_head(page: Page) -> bytes:
 
 
 def _record(
-    kind: str, record_id: str, date: str, content_type: str, block: bytes, url: str = "", **more: str
+    kind: str,
+    record_id: str,
+    date: str,
+    content_type: str,
+    block: bytes,
+    url: str = "",
+    level: int = _LEVEL,
+    **more: str,
 ) -> bytes:
     """Return a record as a gzip member. ``WARC_Xyz=`` gives the header WARC-Xyz; no value, no header."""
     headers = {
@@ -158,8 +172,14 @@ def _record(
         "Content-Length": str(len(block)),
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if value)
-    member = zlib.compressobj(_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
-    return member.compress(_VERSION + lines.encode() + b"\r\n" + block + b"\r\n\r\n") + member.flush()
+    return _member(_VERSION + lines.encode() + b"\r\n" + block + b"\r\n\r\n", level)
+
+
+def _member(data: bytes, level: int) -> bytes:
+    # A window as large as the data will do; setting up the largest costs more than a small record.
+    window = min(max(len(data).bit_length(), _SMALLEST_WINDOW), zlib.MAX_WBITS)
+    member = zlib.compressobj(level, zlib.DEFLATED, 16 + window, memLevel=min(window - 5, 8))
+    return member.compress(data) + member.flush()
 
 
 def _records(file: BinaryIO) -> Iterator[tuple[dict[str, str], bytes]]:
