@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -82,13 +82,14 @@ async def test_a_shard_number_alive_elsewhere_is_refused_naming_host_and_process
 async def test_the_number_of_a_process_that_died_here_is_taken_at_once_and_its_partitions_inherited(
     door: Door,
 ) -> None:
-    child = subprocess.run(
-        [sys.executable, "-c", _TELL_NAME],
-        capture_output=True,
-        check=True,
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", _TELL_NAME),
+        stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    dead = ProcessName(**json.loads(child.stdout))
+    told, _ = await child.communicate()
+    dead = ProcessName(**json.loads(told))
     await ShardNumber(door, "web", 0, dead, 60_000).claim()
 
     heir = ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000)
