@@ -134,6 +134,24 @@ class Config:
     segment_seconds: float = ours(30.0, "A segment is closed when it is this old.", least=0.1, most=3600)
     full_text: bool = ours(False, "Whether all text of a page is stored, too, navigation included.")
     store_links: bool = ours(False, "Whether the links of a page are stored, and not only how many.")
+    text: str = ours(
+        "fast",
+        "How the main text of a page is found: quickly, or with the best quality.",
+        choices=("fast", "article"),
+    )
+    link_tags: tuple[str, ...] = ours(
+        ("a", "area"),
+        'Elements whose links are followed; "link" means rel=next.',
+        choices=("a", "area", "iframe", "frame", "link"),
+    )
+    max_links: int = ours(5000, "How many different links of a page are followed.", least=0, most=1_000_000)
+    obey_nofollow: bool = ours(
+        True, "Whether a page that says nofollow, in a robots meta or in X-Robots-Tag, gives no links."
+    )
+    obey_rel_nofollow: bool = ours(True, "Whether a link with rel=nofollow is no link.")
+    fields: Mapping[str, Any] = ours(
+        {}, 'Columns of your own: {"price": "css:.price::text", "author": "xpath://meta[1]/@content"}.'
+    )
     parse_batch: int = ours(32, "How many pages a parser takes at once.", least=1, most=1000)
 
     depth_limit: int = theirs(

@@ -49,6 +49,9 @@ _SHALLOW = frozenset(
         "a",
     }
 )
+_REOPENED = frozenset(
+    {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+)
 _LONG_TAG = re.compile(r"<[a-zA-Z]")
 _ATTRIBUTE_GAP = re.compile(r"[\s/]+")
 _ANY_TAG = re.compile(r"</?([a-zA-Z][^\s/<>]*)[^<>]*>?")
@@ -93,8 +96,14 @@ def _is_deep(html: str) -> bool:
             open_counts[name] = open_counts.get(name, 0) + 1
             if len(open_names) > _MOST_DEPTH:
                 return True
-        elif open_counts.get(name):
-            # An end tag ends all that was opened inside; one that matches nothing ends nothing.
+        elif not open_counts.get(name):
+            continue
+        elif name in _REOPENED and open_names[-1] != name:
+            # What was opened inside of these goes on behind them.
+            open_counts[name] -= 1
+            del open_names[max(place for place, other in enumerate(open_names) if other == name)]
+        else:
+            # Other end tags end all that was opened inside; those that match nothing end nothing.
             while True:
                 last = open_names.pop()
                 open_counts[last] -= 1

@@ -14,7 +14,7 @@ _SPREAD = 0x9E3779B1
 
 
 def simhash(text: str) -> int | None:
-    """Return the hash of the different words of *text*; None if it has none.
+    """Return the hash of the different words of *text* as a signed number; None if it has none.
 
     Each bit is set if it is in the hashes of most words. It is the same on every machine, and no secret:
     a page that wants to resemble another one can.
@@ -40,9 +40,10 @@ def simhash(text: str) -> int | None:
         for bit in range(8):
             if 2 * (column & (ones << bit)).bit_count() > count:
                 result |= 1 << (8 * byte + bit)
-    return result
+    # Signed, because every format and database has that.
+    return result - (1 << 64) if result >> 63 else result
 
 
 def distance(one: int, other: int) -> int:
     """Return in how many of 64 bits two hashes differ: about 32 for unrelated texts."""
-    return (one ^ other).bit_count()
+    return ((one ^ other) & (1 << 64) - 1).bit_count()

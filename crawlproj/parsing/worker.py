@@ -24,7 +24,7 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.extract import Extract, extract
+from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.redisio.names import ProcessName
 from crawlproj.storage.row import PageRow
 from crawlproj.storage.segments import SegmentWriter, recover, unfinished
@@ -64,6 +64,7 @@ class Parser:
         self._frontier = frontier
         self._directory = directory
         self._config = config
+        self._extract_options = ExtractOptions.from_config(config)
         self._is_over = is_over
         self._clock = clock
         self._segment = SegmentWriter(directory, name, config.page_store, clock=clock)
@@ -146,7 +147,7 @@ class Parser:
             page = Page("", "", "", 0, 0, 0, 0, error=str(exc))
             return self._row(page, Extract()), page, [], 0
         try:
-            found = extract(page, self._config.max_body)
+            found = extract(page, self._extract_options)
         except Exception as exc:  # the top of the loop: one bad page must not stop the others
             self._errors += 1
             logger.warning("page could not be parsed: %s", page.url, exc_info=True)
@@ -161,6 +162,7 @@ class Parser:
             url=page.url,
             final_url=page.url,
             redirected_from=page.redirected_from or None,
+            canonical_url=found.canonical_url,
             domain=page.domain,
             depth=page.depth,
             status=page.status,
@@ -168,17 +170,21 @@ class Parser:
             latency_ms=page.latency_ms,
             content_type=found.content_type,
             charset=found.charset,
+            language=found.language,
             title=found.title,
             description=found.description,
             text=found.text,
+            full_text=found.full_text,
             links=len(found.links),
             link_urls=found.links if self._config.store_links else None,
             body_bytes=found.body_bytes,
             truncated=found.truncated,
             content_hash=found.content_hash,
+            simhash=found.simhash,
             shard=page.shard,
             attempt=page.attempt,
             error=page.error or None,
+            fields=found.fields or None,
         )
 
     def _must_commit(self, *, queue_is_empty: bool) -> bool:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlproj.config import Config, load_config
+from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
-from crawlproj.parsing.extract import Extract, extract
+from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 
 URL = "http://a.test/dir/page?q=1"
 
@@ -17,13 +19,13 @@ def read(
     content_type: str = "text/html",
     *,
     status: int = 200,
-    max_bytes: int = 1_000_000,
+    options: ExtractOptions = ExtractOptions(),  # noqa: B008  # frozen
     **headers: str,
 ) -> Extract:
     data = body.encode() if isinstance(body, str) else body
     sent = {"Content-Type": content_type} if content_type else {}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    return extract(Page(URL, "web", "a.test", 0, status, 0, 0, sent, data), max_bytes)
+    return extract(Page(URL, "web", "a.test", 0, status, 0, 0, sent, data), options)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +93,184 @@ def test_other_robots_words_leave_the_links(content: str) -> None:
     assert read(f'<meta name="robots" content="{content}"><a href="/x">x</a>').links == ["http://a.test/x"]
 
 
+@pytest.mark.parametrize(
+    ("header", "nofollow", "noindex"),
+    [
+        ("nofollow", True, False),
+        ("NOINDEX", False, True),
+        ("none", True, True),
+        ("otherbot: nofollow, noindex", False, False),
+        ("crawlproj: nofollow", True, False),
+        ("otherbot: noindex, crawlproj: nofollow", True, False),
+        ("unavailable_after: 25 Jun 2030 15:00:00 PST, nofollow", True, False),
+        ("max-snippet: 5", False, False),
+        ("", False, False),
+    ],
+)
+def test_the_robots_header_is_read(header: str, nofollow: bool, noindex: bool) -> None:
+    options = ExtractOptions(robots_agent="crawlproj")
+
+    found = read('<a href="/x">', options=options, x_robots_tag=header)
+
+    assert (found.nofollow, found.noindex) == (nofollow, noindex)
+    assert bool(found.links) is not nofollow
+
+
+def test_a_page_is_followed_against_its_will_only_by_setting() -> None:
+    found = read('<meta name=robots content=none><a href="/x">', options=ExtractOptions(obey_nofollow=False))
+
+    assert (found.links, found.nofollow, found.noindex) == (["http://a.test/x"], True, True)
+
+
+def test_a_meta_for_this_robot_counts_and_one_for_others_does_not() -> None:
+    options = ExtractOptions(robots_agent="crawlproj")
+
+    ours = read('<meta name="CrawlProj" content="nofollow">', options=options)
+    theirs = read('<meta name="otherbot" content="nofollow">', options=options)
+
+    assert (ours.nofollow, theirs.nofollow) == (True, False)
+
+
+def test_a_robots_meta_behind_a_broken_head_still_counts() -> None:
+    html = "<head><noscript><img src=x></noscript><meta name=robots content=nofollow><title>T</title></head>"
+
+    found = read(html)
+
+    assert (found.nofollow, found.title) == (True, "T")
+
+
+def test_a_link_marked_nofollow_is_none_unless_the_same_link_is_there_without() -> None:
+    found = read('<a rel="NoFollow ugc" href="/x">1</a><a rel=nofollow href="/y">2</a><a href="/y">3</a>')
+
+    assert found.links == ["http://a.test/y"]
+
+
+def test_a_link_marked_nofollow_is_followed_by_setting() -> None:
+    options = ExtractOptions(obey_rel_nofollow=False)
+
+    assert read('<a rel=nofollow href="/x">', options=options).links == ["http://a.test/x"]
+
+
+LINKED = (
+    '<link rel=next href="/next"><link rel=stylesheet href="/style"><link rel=canonical href="/canonical">'
+    '<a href="/a"><iframe src="/iframe"></iframe><img src="/img" srcset="/set 2x"><script src="/js"></script>'
+    '<video src="/video"></video><form action="/form"></form><map><area href="/area"></map>'
+)
+
+
+@pytest.mark.parametrize(
+    ("tags", "links"),
+    [
+        (("a", "area"), ["/a", "/area"]),
+        (("a",), ["/a"]),
+        (("a", "link"), ["/next", "/a"]),
+        (("a", "area", "iframe", "frame", "link"), ["/next", "/a", "/iframe", "/area"]),
+    ],
+)
+def test_elements_are_followed_by_setting(tags: tuple[str, ...], links: list[str]) -> None:
+    found = read(LINKED, options=ExtractOptions(link_tags=tags))
+
+    assert found.links == [f"http://a.test{link}" for link in links]
+
+
+def test_frames_are_followed_by_setting() -> None:
+    html = '<frameset><frame src="/left"><frame src="/right"></frameset>'
+
+    assert read(html).links == []
+    assert len(read(html, options=ExtractOptions(link_tags=("frame",))).links) == 2
+
+
+def test_the_canonical_url_is_resolved() -> None:
+    assert read('<link rel="Canonical" href="other#x">').canonical_url == "http://a.test/dir/other"
+    assert read('<base href="/b/"><link rel=canonical href="c">').canonical_url == "http://a.test/b/c"
+    assert read('<link rel=canonical href="javascript:1">').canonical_url is None
+    assert read("<p>").canonical_url is None
+
+
+def test_no_more_links_come_than_wanted_and_it_is_said() -> None:
+    html = '<a href="/1">1</a><a href="/2">2</a><a href="/1">1</a>'
+
+    all_of_them = read(html, options=ExtractOptions(max_links=2))
+    fewer = read(html, options=ExtractOptions(max_links=1))
+
+    assert (len(all_of_them.links), all_of_them.links_cut) == (2, False)
+    assert (len(fewer.links), fewer.links_cut) == (1, True)
+
+
+def test_a_description_for_social_networks_serves_when_there_is_no_other() -> None:
+    social = '<meta property="og:description" content="social">'
+
+    assert read(social).description == "social"
+    assert read(social + '<meta name="description" content="own">').description == "own"
+
+
+def test_the_language_is_that_of_the_text_and_the_page_is_asked_when_it_is_not_clear() -> None:
+    german = "<html lang=en><p>" + "Das ist ein Satz, der auf der Seite steht und nicht sehr lang ist. " * 3
+
+    assert read(german).language == "de"
+    assert read("<html lang=en-GB><p>Gnu Hurd 3.1</p>").language == "en"
+    assert read("<p>Gnu Hurd 3.1</p>").language is None
+
+
+def test_equal_texts_have_equal_simhashes_whatever_is_around_them() -> None:
+    assert read("<p>some words").simhash == read("<div>some\nwords</div>").simhash is not None
+
+
+def fields(**selectors: object) -> ExtractOptions:
+    return ExtractOptions.from_config(Config(fields=selectors))
+
+
+def test_the_user_s_own_fields_are_selected() -> None:
+    options = fields(
+        price="css:.price::text", author={"xpath": "//meta[@name='author']/@content"}, none="css:.no"
+    )
+
+    found = read(
+        '<meta name=author content=Ann><b class=price>1</b><b class="price x">2</b>', options=options
+    )
+
+    assert found.fields == {"price": ["1", "2"], "author": ["Ann"], "none": []}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        "price",
+        "css:",
+        "css:..price",
+        "xpath://[",
+        "regex:x",
+        {},
+        {"css": 1},
+        {"css": "a", "xpath": "b"},
+        3,
+    ],
+)
+def test_a_field_that_cannot_be_selected_is_told_before_the_crawl(selector: object) -> None:
+    with pytest.raises(BadSetting, match=r"CRAWL_FIELDS\['price'\]"):
+        fields(price=selector)
+
+
+def test_the_options_come_from_the_settings() -> None:
+    config = load_config(
+        {
+            "CRAWL_MAX_LINKS": "7",
+            "CRAWL_LINK_TAGS": "a,frame",
+            "CRAWL_TEXT": "article",
+            "CRAWL_MAX_BODY": 5000,
+        }
+    )
+
+    options = ExtractOptions.from_config(config)
+
+    assert (options.max_links, options.link_tags, options.text, options.max_bytes) == (
+        *(7, ("a", "frame")),
+        *("article", 5000),
+    )
+    assert ExtractOptions.from_config(Config()) == ExtractOptions(robots_agent="crawlproj")
+
+
 def test_title_and_description_are_one_line_each() -> None:
     found = read('<title>\n A &amp;  B </title><meta name="Description" content=" short\n words ">')
 
@@ -101,71 +281,25 @@ def test_the_title_of_a_picture_is_not_the_page_s() -> None:
     assert read("<body><svg><title>logo</title></svg>").title is None
 
 
-def test_text_is_what_a_reader_sees() -> None:
-    found = read(
-        "<title>t</title><style>p{}</style><script>var x</script><body><h1>Head</h1>"
-        "<p>One <b>wo</b>rd\nmore</p><noscript>no</noscript><template>tpl</template><script>y</script>"
-        "<ul><li>a<li>b</ul><!-- c -->"
-    )
+def test_the_main_text_is_the_text_and_all_text_is_there_when_wanted() -> None:
+    sentence = "A sentence of the text that this page is about, long enough to be one. " * 3
+    html = f"<body><nav>menu entry</nav><article><p>{sentence}</p><p>{sentence}</p></article>"
 
-    assert found.text == "Head\nOne word more\na\nb"
+    found = read(html, options=ExtractOptions(full_text=True))
 
-
-def test_cells_and_lines_do_not_run_together_and_words_are_not_cut() -> None:
-    found = read("<table><tr><td>a<td>b<tr><td>c</table>1<br>2<span>3</span><I>4</I>5<img>6 &lt; 7 < 8")
-
-    assert found.text == "a\nb\nc\n1\n2345\n6 < 7 < 8"
+    assert found.text is not None
+    assert "A sentence of the text" in found.text
+    assert "menu" not in found.text
+    assert found.full_text is not None
+    assert found.full_text.startswith("menu entry\nA sentence")
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "charset"),
-    [
-        ("\ufeffgrün".encode("utf-8"), "text/html; charset=windows-1251", "utf-8"),
-        ("\ufeffgrün".encode("utf-16-le"), "text/html", "utf-16-le"),
-        ("\ufeffgrün".encode("utf-16-be"), "text/html", "utf-16-be"),
-        ("grün".encode("latin-1"), "text/html; charset=ISO-8859-1", "cp1252"),
-        ("grün".encode("latin-1"), 'text/html; Charset="latin1"', "cp1252"),
-        ('<meta charset="iso-8859-2">grün'.encode("iso-8859-2"), "text/html", "iso8859-2"),
-        (
-            '<meta http-equiv="Content-Type" content="text/html; charset=utf-8">grün'.encode(),
-            "text/html",
-            "utf-8",
-        ),
-        ('<meta charset="utf-16">grün'.encode(), "text/html", "utf-8"),
-        ('<meta charset="latin1">grün'.encode(), "text/html; charset=utf-8", "utf-8"),
-        ("grün".encode(), "text/html", "utf-8"),
-        ("grün".encode("latin-1"), "text/html", "windows-1252"),
-        ("grün".encode(), "text/html; charset=no-such", "utf-8"),
-        ("grün".encode(), "text/html; charset=punycode", "utf-8"),
-        ("grün".encode(), "text/html; charset=hex", "utf-8"),
-        ("grün".encode(), "text/html; charset=utf-7", "utf-8"),
-    ],
-)
-def test_the_charset_is_found_as_browsers_find_it(body: bytes, content_type: str, charset: str) -> None:
-    found = read(body, content_type)
-
-    assert (found.text, found.charset) == ("grün", charset)
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("日本語", "shift_jis"),
-        ("日本語", "euc-jp"),
-        ("日本語", "iso-2022-jp"),
-        ("中文", "gb2312"),
-        ("中文", "big5"),
-        ("한국어", "euc-kr"),
-        ("привет", "koi8-r"),
-        ("привет", "windows-1251"),
-    ],
-)
-def test_encodings_of_the_world_are_read(text: str, label: str) -> None:
-    assert read(text.encode(label), f"text/html; charset={label}").text == text
+def test_all_text_is_not_kept_unless_wanted() -> None:
+    assert read("<p>words").full_text is None
 
 
 def test_a_character_cut_at_the_limit_does_not_change_the_charset() -> None:
-    found = read("ü" * 100, max_bytes=101)
+    found = read("ü" * 100, options=ExtractOptions(max_bytes=101))
 
     assert (found.charset, found.text, found.truncated) == ("utf-8", "ü" * 50, True)
 
@@ -176,11 +310,50 @@ def test_plain_text_is_text_without_links() -> None:
     assert (found.text, found.links) == ('see <a href="/x">', [])
 
 
-@pytest.mark.parametrize("content_type", ["image/png", "application/json", "application/pdf"])
+@pytest.mark.parametrize(
+    "content_type", ["image/png", "image/svg+xml", "application/pdf", "text/css", "application/zip"]
+)
 def test_what_is_not_text_has_neither_text_nor_links(content_type: str) -> None:
     found = read('<a href="/x">x</a>', content_type)
 
     assert (found.text, found.links, found.body_bytes) == (None, [], 18)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/ld+json", "text/markdown"])
+def test_what_is_text_is_kept_as_it_is(content_type: str) -> None:
+    assert read('{"a": "ü <b>"}', content_type).text == '{"a": "ü <b>"}'
+
+
+def test_the_text_of_xml_is_what_stands_between_its_tags() -> None:
+    feed = """<?xml version="1.0" encoding="utf-8"?><!DOCTYPE rss><rss><!-- no --><item a="b">
+        <title>Tom &amp; Zoë</title><description><![CDATA[one
+        two]]></description></item></rss>"""
+
+    assert read(feed, "application/rss+xml").text == "Tom & Zoë\none two"
+
+
+@pytest.mark.parametrize("declared", ["", "application/octet-stream"])
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"%PDF-1.7 ...", "application/pdf"),
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"PK\x03\x04...", "application/zip"),
+        (b'<?xml version="1.0"?><a/>', "application/xml"),
+        (b"\xef\xbb\xbf <!DOCTYPE HTML>", "text/html"),
+        (b"<p class=x>", "text/html"),
+        (b'{"a": 1}', "application/json"),
+        (b"plain words", "text/plain"),
+        (b"\x00\x01\x02", "application/octet-stream"),
+    ],
+)
+def test_a_type_that_is_not_told_is_seen_from_the_body(body: bytes, content_type: str, declared: str) -> None:
+    assert read(body, declared).content_type == content_type
+
+
+def test_a_type_that_is_told_is_believed() -> None:
+    assert read(b"%PDF-1.7", "text/plain").content_type == "text/plain"
 
 
 def test_html_without_a_content_type_is_recognised() -> None:
@@ -211,7 +384,11 @@ def test_a_cut_body_gives_the_text_before_the_cut() -> None:
 
 
 def test_a_body_that_inflates_without_end_is_cut() -> None:
-    found = read(gzip.compress(b"<p>" + b"a" * 50_000_000), content_encoding="gzip", max_bytes=10_000)
+    found = read(
+        gzip.compress(b"<p>" + b"a" * 50_000_000),
+        content_encoding="gzip",
+        options=ExtractOptions(max_bytes=10_000),
+    )
 
     assert (found.body_bytes, found.truncated) == (10_000, True)
 

@@ -1,0 +1,252 @@
+"""Pages made to harm a parser: each is read in a process of its own, with little memory and little time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from crawlproj.parsing.nesting import harmless
+
+ROOT = Path(__file__).parents[3]
+CPU_S = 2
+#: On top of what the process has before it reads the page.
+MEMORY_BYTES = 300_000_000
+
+#: Reads a task a line, each in a fork of its own: starting Python would take longer than all the reading.
+READER = """
+import gzip, json, os, resource, sys, time
+from crawlproj.model.records import Page
+from crawlproj.parsing.extract import ExtractOptions, extract
+
+def read(task):
+    body = eval(task["body"])
+    page = Page("http://a.test/dir/page", "web", "a.test", 0, 200, 0, 0, task["headers"], body)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + task["memory"],) * 2)
+    began = time.process_time()
+    found = extract(page, ExtractOptions(**task["options"]))
+    cpu_s = time.process_time() - began
+    return {
+        "cpu_s": cpu_s, "links": found.links[:10], "count": len(found.links), "cut": found.links_cut,
+        "text": (found.text or "")[:200], "truncated": found.truncated, "charset": found.charset,
+        "bytes": found.body_bytes, "title": found.title,
+    }
+
+for line in sys.stdin:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = read(json.loads(line))
+        except BaseException as exc:
+            answer = {"error": type(exc).__name__}
+        print(json.dumps(answer), flush=True)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status:
+        print(json.dumps({"error": f"ended with {status}"}), flush=True)
+"""
+
+
+class Read(Protocol):
+    def __call__(
+        self, body: str, headers: dict[str, str] | None = None, **options: object
+    ) -> dict[str, object]: ...
+
+
+@pytest.fixture(scope="module")
+def read() -> Iterator[Read]:
+    """Return what reads the body that a Python expression makes, within the limits, in another process."""
+    reader = subprocess.Popen(
+        [sys.executable, "-c", READER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    tasks, answers = reader.stdin, reader.stdout
+
+    def read(body: str, headers: dict[str, str] | None = None, **options: object) -> dict[str, object]:
+        sent = {"Content-Type": "text/html", **(headers or {})}
+        task = {"body": body, "headers": sent, "options": options, "memory": MEMORY_BYTES}
+        print(json.dumps(task), file=tasks, flush=True)
+        answer: dict[str, object] = json.loads(answers.readline())
+        assert "error" not in answer, answer["error"]
+        cpu_s = answer["cpu_s"]
+        assert isinstance(cpu_s, float)
+        assert cpu_s < CPU_S
+        return answer
+
+    yield read
+    tasks.close()
+    answers.close()
+    reader.wait()
+
+
+END = "b'<a href=/found>the end</a>'"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "b'<div>' * 100_000",
+        "b'<div><p>' * 60_000 + b'</p>' * 50_000",
+        "b'<div></x>' * 90_000",
+        "b'<ul><li>' * 60_000",
+        "b'<section><b>' * 60_000",
+        "b'<b><i><u>x</b>' * 60_000",
+        "b'<table><tr><td>' * 50_000",
+        "b'<svg><g>' * 60_000",
+        "b'<template>' * 60_000",
+        "b'<a href=x><div>' * 50_000",
+        "b'<div ' + b' '.join(b'a%d=1' % n for n in range(90_000)) + b'>'",
+        "b'<div/' + b'/'.join(b'a%d' % n for n in range(110_000)) + b'>'",
+        "(b'<div ' + b' '.join(b'a%d' % n for n in range(900)) + b'>') * 150",
+        "b'<p>' + b'&amp;' * 150_000",
+        "b'<!--' * 200_000 + b'-->'",
+        "b'<' * 900_000 + b'>'",
+        "b'<a href=\"' + b'x' * 900_000 + b'\">'",
+        "b'<meta name=robots content=x>' * 30_000",
+        "b'<title>' * 100_000 + b'</title>'",
+        "b'<select><option>' * 50_000 + b'</select>'",
+    ],
+)
+def test_a_page_of_nothing_but_tags_is_read_in_time_and_what_follows_is_found(
+    read: Read, expression: str
+) -> None:
+    found = read(f"{expression} + {END}")
+
+    assert isinstance(found["links"], list)
+    # A template is a document of its own.
+    expected = [] if "template" in expression else ["http://a.test/found"]
+    assert [link for link in found["links"] if link != "http://a.test/dir/x"] == expected
+
+
+def test_links_and_text_of_a_page_nested_too_deep_are_found(read: Read) -> None:
+    found = read("b'<title>T</title>' + b'<div>' * 100_000 + b'some words' + b'</div>' * 1000 + " + END)
+
+    assert (found["links"], found["title"]) == (["http://a.test/found"], "T")
+    assert "some words" in str(found["text"])
+
+
+def test_links_behind_a_million_attributes_are_found(read: Read) -> None:
+    body = "b'<div ' + b' '.join(b'%d' % n for n in range(1_000_000)) + b'>some words' + " + END
+
+    found = read(body, max_bytes=20_000_000)
+
+    assert found["links"] == ["http://a.test/found"]
+
+
+def test_fifty_megabytes_of_one_line_are_cut(read: Read) -> None:
+    found = read("b'word ' * 10_000_000")
+
+    assert (found["bytes"], found["truncated"]) == (1_000_000, True)
+
+
+def test_a_zip_bomb_is_cut(read: Read) -> None:
+    found = read("gzip.compress(b'<p>word ' + b' ' * 30_000_000)", {"Content-Encoding": "gzip"})
+
+    assert (found["bytes"], found["truncated"], found["text"]) == (1_000_000, True, "word")
+
+
+def test_a_million_links_are_cut_and_it_is_said(read: Read) -> None:
+    found = read(
+        "b''.join(b'<a href=/%d>%d</a>' % (n, n) for n in range(1_000_000))",
+        max_bytes=1_000_000,
+        max_links=5000,
+    )
+
+    assert (found["count"], found["cut"], found["truncated"]) == (5000, True, True)
+
+
+def test_a_long_base_does_not_make_long_links(read: Read) -> None:
+    found = read(
+        "b'<base href=\"/' + b'x' * 500_000 + b'/\">' + b''.join(b'<a href=%d>' % n for n in range(5000))"
+    )
+
+    assert found["links"] == [f"http://a.test/dir/{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("base", "link"),
+    [
+        ("javascript:alert(1)//", "http://a.test/dir/x"),
+        ("data:text/html,/", "http://a.test/dir/x"),
+        ("//evil.test", "http://evil.test/x"),
+        ("\\\\\\\\evil.test\\\\y\\\\", "http://evil.test/y/x"),
+        (" h\\tttp://b.test/ ", "http://b.test/x"),
+        ("http://", "http://a.test/dir/x"),
+        ("", "http://a.test/dir/x"),
+    ],
+)
+def test_only_the_first_base_counts_and_only_one_of_the_web(read: Read, base: str, link: str) -> None:
+    body = f'b\'<a href="x">1</a><base href="{base}"><base href="http://late.test/">\''
+
+    found = read(body)
+
+    assert found["links"] == [link if base else "http://late.test/x"]
+
+
+def test_links_that_are_not_of_the_web_are_none(read: Read) -> None:
+    hrefs = [
+        "javascript:x",
+        " JaVaScRiPt:x",
+        "java\\nscript:x",
+        "data:text/html,x",
+        "mailto:a@b",
+        "blob:x",
+        "\\x01javascript:x",
+    ]
+    body = "".join(f'<a href="{href}">x</a>' for href in hrefs)
+
+    assert read(f"b'{body}' + {END}")["links"] == ["http://a.test/found"]
+
+
+@pytest.mark.parametrize(
+    ("body", "charset", "text"),
+    [
+        ("b'<p>a\\xff\\xc3(b\\x00c</p>'", "windows-1252", "aÿÃ(bc"),
+        ("b'<p>w\\x00or\\x00\\x00d</p>'", "utf-8", "word"),
+        ("'<p>wörd ☃</p>'.encode('utf-16-le')", "utf-16le", "wörd ☃"),
+        ("'<p>wörd ☃</p>'.encode('utf-16-be')", "utf-16be", "wörd ☃"),
+        ("b'\\xff\\xfe' + '<p>word'.encode('utf-16-le') + b'\\x00\\xd8'", "utf-16le", "word\ufffd"),
+    ],
+)
+def test_bytes_that_are_no_text_are_read_as_far_as_they_are(
+    read: Read, body: str, charset: str, text: str
+) -> None:
+    found = read(body)
+
+    assert (found["charset"], found["text"]) == (charset, text)
+
+
+def test_the_limits_of_these_tests_are_real(read: Read) -> None:
+    with pytest.raises(AssertionError, match="MemoryError"):
+        read("b'x' * 200_000_000", {"Content-Type": "text/plain; charset=koi8-r"}, max_bytes=200_000_000)
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<div>" * 900 + "</div>" * 900,
+        "<div><p>x</p></div>" * 20_000,
+        "<p>x" * 20_000,
+        "<br>" * 20_000,
+        "<tr><td>x" * 20_000,
+        "<script>" + "x " * 20_000 + "</script>",
+        "<p>" + "words and more " * 5000,
+        '<img src="data:' + "x" * 50_000 + '">',
+    ],
+)
+def test_large_pages_of_honest_people_are_left_as_they_are(html: str) -> None:
+    assert harmless(html) is html
+
+
+def test_what_is_too_deep_keeps_links_and_text() -> None:
+    html = "<title>t</title>" + "<div class=x>" * 20_000 + '<a href="/x">link</a><script>s</script>word'
+
+    assert harmless(html).replace(" ", "") == '<title>t</title><ahref="/x">link</a><script>s</script>word'
