@@ -55,6 +55,8 @@ class PageRow(msgspec.Struct, kw_only=True, gc=False):
     fields: dict[str, list[str]] | None = None
 
 
+_HIGHEST_STATUS = 999
+
 #: Every column, in the order of the files.
 COLUMNS: tuple[str, ...] = PageRow.__struct_fields__
 
@@ -65,6 +67,14 @@ _decoder = msgspec.json.Decoder(PageRow)
 def encode(row: PageRow) -> bytes:
     """Return *row* as JSON. Raises ValueError for text that is not Unicode (half a surrogate pair)."""
     return _encoder.encode(row)
+
+
+def check(row: PageRow) -> None:
+    """Raise ValueError for a row that not every format can hold."""
+    encode(row)
+    # The one number that a server chooses freely.
+    if not 0 <= row.status <= _HIGHEST_STATUS:
+        raise ValueError(f"status {row.status} is none of HTTP's")
 
 
 def decode(data: bytes) -> PageRow:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
-from crawlproj.storage.row import PageRow, encode
+from crawlproj.storage.row import PageRow, check
 from crawlproj.storage.sink import SINKS, Sink
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class SegmentWriter:
         Raises ValueError, with nothing added, for a row that no format can hold.
         """
         # Here, where it can be told which row it is: Parquet would notice a thousand rows later.
-        encode(row)
+        check(row)
         with self._the_disk():
             if not self._is_open:
                 self._begin()

@@ -179,12 +179,13 @@ async def test_rows_bytes_and_age_are_those_of_the_open_segment(
     assert during == (2, 7.0)
 
 
+@pytest.mark.parametrize(("column", "value"), [("text", "half \ud800"), ("status", 99_999_999_999)])
 async def test_a_row_that_no_format_can_hold_is_refused_alone(
-    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage
+    writer: SegmentWriter, record: Record, tmp_path: Path, a_page: MakePage, column: str, value: object
 ) -> None:
     writer.append(*a_page("http://a.test/1"))
-    with pytest.raises(ValueError, match="surrogate"):
-        writer.append(*a_page("http://a.test/2", text="half \ud800"))
+    with pytest.raises(ValueError, match=r"surrogate|status"):
+        writer.append(*a_page("http://a.test/2", **{column: value}))
     writer.append(*a_page("http://a.test/3"))
     await writer.commit(record)
 
