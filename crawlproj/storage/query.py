@@ -40,12 +40,12 @@ class Answer:
             self._relation = connection.sql(sql)
         except duckdb.Error as exc:
             raise _complaint(exc) from None
-        self.columns: list[str] = self._relation.columns
+        self.columns = _distinct(self._relation.columns)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         try:
             for batch in self._relation.to_arrow_reader():
-                yield from batch.to_pylist(maps_as_pydicts="strict")
+                yield from batch.rename_columns(self.columns).to_pylist(maps_as_pydicts="strict")
         except duckdb.Error as exc:
             raise _complaint(exc) from None
 
@@ -60,6 +60,17 @@ def _connect(files: list[Path]) -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Return *names* with a number behind those that came before: a SELECT may give two columns one name."""
+    distinct: list[str] = []
+    for name in names:
+        fresh, number = name, 2
+        while fresh in distinct:
+            fresh, number = f"{name}_{number}", number + 1
+        distinct.append(fresh)
+    return distinct
 
 
 def _complaint(error: duckdb.Error) -> BadArgument:

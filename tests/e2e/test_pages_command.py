@@ -152,6 +152,14 @@ def test_sql_sees_what_the_users_selectors_found(stored: Path, pages: Typed) -> 
     assert out.split("\r\n")[1] == "4 €"
 
 
+def test_columns_of_one_name_are_kept_apart(stored: Path, pages: Typed) -> None:
+    query = "SELECT a.url, b.url FROM pages a JOIN pages b ON b.depth = a.depth + 3 WHERE a.depth = 1"
+
+    _, out, _ = pages("--query", query, "--format", "csv")
+
+    assert out.split() == ["url,url_2", "http://d1.test/1,http://d1.test/4"]
+
+
 def test_segments_that_sql_cannot_see_are_told(stored: Path, pages: Typed) -> None:
     store(stored, ["jsonl"], 1, parser="q")
 
