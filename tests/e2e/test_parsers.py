@@ -1,0 +1,386 @@
+"""Parsers as real processes, killed, hung, starved of room: no page is lost and none is stored twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.model.records import Page, decode_entry
+from crawlproj.pages.envelope import VERSION, pack
+from crawlproj.pages.queue import PageQueue
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.runs import Run
+from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
+from crawlproj.storage.segments import COMMIT_STEPS
+from crawlproj.storage.sink import SINKS
+
+pytestmark = pytest.mark.e2e
+
+RUN = "web"
+PARTITIONS = 64
+PROJECT = Path(__file__).parents[2]
+DYING_PARSER = Path(__file__).with_name("dying_parser.py")
+WORDS = "<p>" + "The quick brown fox jumps over the lazy dog, and then it rests a while. " * 12 + "</p>"
+#: Its end makes this expression try all ways to split the rest, which takes for ever.
+HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
+HANGING_BODY = "<body>" + "a" * 60 + "!"
+
+
+def page_of(number: int, body: str | None = None, **more: Any) -> Page:
+    """A page with a link of its own, and one that other pages have, too."""
+    domain = f"site{number % 40}.test"
+    html = body or (
+        f"<title>Page {number}</title><body>{WORDS}"
+        f"<a href='http://site{number * 7 % 40}.test/found/{number}'>own</a>"
+        f"<a href='http://shared.test/{number % 100}'>shared</a>"
+    )
+    headers = {"content-type": "text/html; charset=utf-8"}
+    page = Page(
+        f"http://{domain}/page/{number}", RUN, domain, 1, 200, 1_700_000_000_000, 5, headers, html.encode(),
+        partition=number % PARTITIONS, lease=number,
+    )  # fmt: skip
+    for name, value in more.items():
+        setattr(page, name, value)
+    return page
+
+
+class Pages:
+    """Pages put onto the queue of a run as a shard does it, and what must have become of them."""
+
+    def __init__(self, url: str, data: Path) -> None:
+        self.url = url
+        self.data = data
+        self.directory = data / "runs" / RUN / "pages"
+        self.stored: set[str] = set()
+        self.links: set[str] = set()
+
+    def put(self, numbers: range) -> None:
+        self.put_raw(*(pack(page_of(number)) for number in numbers))
+        self.stored |= {page_of(number).url for number in numbers}
+        self.links |= {f"http://site{number * 7 % 40}.test/found/{number}" for number in numbers}
+        self.links |= {f"http://shared.test/{number % 100}" for number in numbers}
+
+    def put_raw(self, *raw: bytes) -> None:
+        async def push(door: Door) -> None:
+            await Run.open(door, RUN, partitions=PARTITIONS)
+            for first in range(0, len(raw), 500):
+                batch = raw[first : first + 500]
+                await door.command("RPUSH", keys.pages(RUN), *batch)
+                await door.command(
+                    "HINCRBY", keys.page_counters(RUN), "queued_bytes", sum(len(page) for page in batch)
+                )
+
+        self._ask(push)
+
+    def unstored(self) -> int:
+        return self._ask(lambda door: PageQueue(door, RUN).unstored())
+
+    def waiting(self) -> int:
+        return self._ask(lambda door: PageQueue(door, RUN).length())
+
+    def parsers(self) -> set[str]:
+        return self._ask(lambda door: PageQueue(door, RUN).parsers())
+
+    def segments(self) -> set[str]:
+        return self._ask(lambda door: PageQueue(door, RUN).segments())
+
+    def counters(self) -> dict[str, int]:
+        flat = self._ask(lambda door: door.command("HGETALL", keys.page_counters(RUN)))
+        return {name.decode(): int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+    def finish(self) -> None:
+        """Say that the run is over, as its leader does: parsers leave."""
+
+        async def end(door: Door) -> None:
+            await (await Run.find(door, RUN)).set_state("finished")
+
+        self._ask(end)
+
+    def assert_stored_once(self, formats: Sequence[str] = ("parquet",), beside: Sequence[str] = ()) -> None:
+        """Every page and every link exactly once, everything readable, nothing left but keys *beside*."""
+        for name in formats:
+            files = sorted(self.directory.glob(f"*{SINKS[name].suffix}"))
+            urls = Counter(row["url"] for path in files for row in SINKS[name].read(path, ("url",)))
+            _assert_once(urls, self.stored, f"{name} pages")
+        _assert_once(
+            Counter(row["url"] for row in read_pages(self.directory, ("url",))), self.stored, "read_pages"
+        )
+        assert sorted(self.directory.glob("*.part")) == []
+        assert {path.name.split(".")[0] for path in self.directory.iterdir()} == self.segments()
+        counters = self.counters()
+        assert counters["stored"] == len(self.stored)
+        assert counters["queued_bytes"] == 0
+        entries, kinds, admitted = self._ask(self._read_frontier)
+        _assert_once(entries, self.links, "links")
+        assert admitted == len(self.links)
+        # No queue, no list of a parser, and nothing that could lock out anybody.
+        partition = {"meta", "ready", "domains", "seen", "q"}
+        assert kinds - partition <= {"runs", "run", "segments", "page-counters", "page-attempts", *beside}
+
+    async def _read_frontier(self, door: Door) -> tuple[Counter[str], set[str], int]:
+        names: list[str] = []
+        cursor: bytes | int = b"0"
+        while True:
+            cursor, found = await door.command("SCAN", cursor, "COUNT", 1000)
+            names += [name.decode() for name in found]
+            if cursor in (b"0", 0):
+                break
+        entries: Counter[str] = Counter()
+        for name in names:
+            tail = name.rpartition("}:")[2]
+            if tail.startswith("q:"):
+                domain = tail.split(":")[2]
+                for entry in await door.command("LRANGE", name, 0, -1):
+                    entries[decode_entry(entry.decode(), domain)[2]] += 1
+        figures = await (await Run.find(door, RUN)).figures()
+        kinds = {name.rpartition("}:")[2].removeprefix("crawl:").split(":")[0] for name in names}
+        return entries, kinds, figures.admitted
+
+    def _ask(self, question: Callable[[Door], Awaitable[Any]]) -> Any:
+        async def ask() -> Any:
+            door = await Door.open(url=self.url, data_dir=self.data)
+            try:
+                return await question(door)
+            finally:
+                await door.close()
+
+        return asyncio.run(ask())
+
+
+def _assert_once(found: Counter[str], expected: set[str], what: str) -> None:
+    assert [item for item, count in found.items() if count > 1][:5] == [], f"{what} twice"
+    assert sorted(expected - set(found))[:5] == [], f"{what} lost"
+    assert sorted(set(found) - expected)[:5] == [], f"{what} from nowhere"
+
+
+def child_of(guard: subprocess.Popen[bytes]) -> int | None:
+    """The process that does a parser's work, None while there is none."""
+    try:
+        children = Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None
+
+
+def kill_child(guard: subprocess.Popen[bytes]) -> bool:
+    child = child_of(guard)
+    if child is None:
+        return False
+    try:
+        os.kill(child, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def pages(empty_redis_url: str, tmp_path: Path) -> Pages:
+    return Pages(empty_redis_url, tmp_path / "data")
+
+
+@pytest.fixture
+def parser(scrapy: Callable[..., Any]) -> Callable[..., Any]:
+    """Starts a parser with small batches and segments."""
+
+    def start(**settings: str) -> Any:
+        small = {"CRAWL_PARSE_BATCH": "16", "CRAWL_SEGMENT_PAGES": "64", "CRAWL_SEGMENT_SECONDS": "0.5"}
+        return scrapy("parser", **(small | {"LOG_LEVEL": "INFO"} | settings))
+
+    return start
+
+
+@pytest.fixture
+def settle(pages: Pages, wait_for: Callable[..., Any]) -> Callable[..., None]:
+    """Waits until every page is stored, ends the run, and expects the parsers to leave by themselves."""
+
+    def settle(*parsers: Any) -> None:
+        wait_for(lambda: pages.unstored() == 0, "all pages are stored")
+        pages.finish()
+        for process in parsers:
+            assert process.wait() == 0, process.log[-3000:]
+
+    return settle
+
+
+@pytest.mark.parametrize(("formats", "seed"), [("parquet", 1), ("jsonl,warc", 2)])
+def test_parsers_killed_at_random_moments_lose_no_page_and_store_none_twice(
+    pages: Pages,
+    parser: Callable[..., Any],
+    settle: Callable[..., None],
+    wait_for: Callable[..., Any],
+    formats: str,
+    seed: int,
+) -> None:
+    pages.put(range(5000))
+    chance = random.Random(seed)
+    kinds = ["guard"] * 5 + ["child"] * 30
+    chance.shuffle(kinds)
+    # Killed by us over and over, not by its pages: none may become a dead letter.
+    settings = {"PAGE_STORE": formats, "CRAWL_PAGE_ATTEMPTS": "100"}
+    running = [parser(**settings) for _ in range(3)]
+
+    for number, kind in enumerate(kinds):
+        # Spread over all of the pages, at any moment of what a parser does.
+        left = 5000 - 5000 * number // len(kinds)
+        wait_for(lambda left=left: pages.waiting() <= left, f"{left} pages are left")
+        time.sleep(chance.uniform(0.0, 0.1))
+        busy = wait_for(lambda: [each for each in running if child_of(each.process)], "a parser works")
+        victim = chance.choice(busy)
+        if kind == "guard":
+            victim.kill()
+        else:
+            kill_child(victim.process)
+        running = [process if process.is_running else parser(**settings) for process in running]
+    settle(*running)
+
+    assert pages.counters()["taken_back"] > 0
+    pages.assert_stored_once(formats.split(","))
+
+
+@pytest.mark.parametrize(
+    ("step", "count"),
+    [(step, count) for step in COMMIT_STEPS for count in ((1, 2) if step in ("closed", "renamed") else (1,))],
+)
+def test_a_parser_killed_at_any_step_of_a_commit_loses_no_page_and_stores_none_twice(
+    pages: Pages, step: str, count: int
+) -> None:
+    pages.put(range(40))
+    program = [sys.executable, str(DYING_PARSER), pages.url, str(pages.directory)]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+
+    died = subprocess.run([*program, step, str(count)], env=environment, timeout=60, check=False)
+    recorded = pages.segments()
+    after = subprocess.run([*program, "never", "1"], env=environment, timeout=60, check=False)
+
+    assert died.returncode == -signal.SIGKILL
+    assert len(recorded) == (COMMIT_STEPS.index(step) >= COMMIT_STEPS.index("recorded"))
+    assert after.returncode == 0
+    assert recorded <= pages.segments()
+    pages.assert_stored_once(("parquet", "jsonl"))
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_parsers_side_by_side_store_every_page_and_admit_every_link_once(
+    pages: Pages,
+    parser: Callable[..., Any],
+    settle: Callable[..., None],
+    wait_for: Callable[..., Any],
+    count: int,
+) -> None:
+    running = [parser(CRAWL_PARSE_BATCH="4", CRAWL_SEGMENT_PAGES="32") for _ in range(count)]
+    wait_for(lambda: len(pages.parsers()) == count, "all parsers wait for pages")
+
+    pages.put(range(2000))
+    settle(*running)
+
+    assert len({name.rpartition("-")[0] for name in pages.segments()}) > count / 2
+    pages.assert_stored_once()
+
+
+def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
+    pages: Pages, parser: Callable[..., Any], scrapy: Callable[..., Any], wait_for: Callable[..., Any]
+) -> None:
+    hanging = [page_of(number, HANGING_BODY) for number in (9001, 9002)]
+    pages.put(range(50))
+    pages.put_raw(*(pack(page) for page in hanging))
+    pages.put(range(50, 100))
+
+    slow = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1", CRAWL_SEGMENT_SECONDS="60")
+    wait_for(lambda: pages.counters().get("dead") == 2 and slow.is_running, "both are dead letters")
+    slow.send(signal.SIGTERM)
+    assert slow.wait() == 0
+
+    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    assert pages.counters()["failed"] == 6
+    listed = scrapy("deadletters", "--json")
+    assert listed.wait() == 0
+    letters = {letter["url"]: letter for letter in map(json.loads, listed.log.splitlines())}
+    assert set(letters) == {page.url for page in hanging}
+    assert letters[hanging[0].url]["page"] == f"{hanging[0].partition}:{hanging[0].lease}"
+    assert {letter["error"] for letter in letters.values()} == {"took longer than CRAWL_PARSE_SECONDS"}
+
+
+def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
+    pages: Pages,
+    parser: Callable[..., Any],
+    scrapy: Callable[..., Any],
+    settle: Callable[..., None],
+    wait_for: Callable[..., Any],
+) -> None:
+    pages.put(range(20))
+    deadly = page_of(9001, HANGING_BODY)
+    pages.put_raw(pack(deadly))
+
+    dying = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="60")
+    # The kernel kills what uses more CPU, as it kills what uses more memory than there is.
+    resource.prlimit(dying.process.pid, resource.RLIMIT_CPU, (2, 2))
+    wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
+    dying.send(signal.SIGTERM)
+    assert dying.wait() == 0
+    shown = scrapy("deadletters", "--show", f"{deadly.partition}:{deadly.lease}")
+    assert shown.wait() == 0
+    replayed = scrapy("deadletters", "--replay", "--all")
+    assert replayed.wait() == 0
+    pages.stored.add(deadly.url)
+    settle(parser())
+
+    assert "killed its parser with SIG" in shown.log
+    assert "aaaaaaaa" in shown.log
+    assert "1 pages are on the queue of run web again" in replayed.log
+    pages.assert_stored_once()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--replay"], "Name pages (or --all) together with --show or --replay"),
+        (["--all"], "Name pages (or --all) together with --show or --replay"),
+        (["7:1"], "Name pages (or --all) together with --show or --replay"),
+        (["--replay", "7:1"], "There is no dead letter '7:1' in run 'web'."),
+        (["--run", "other"], "There is no run 'other' here; there are: web."),
+        (["--sho"], "unknown argument '--sho'"),
+    ],
+)
+def test_deadletters_says_in_one_line_what_is_wrong(
+    pages: Pages, scrapy: Callable[..., Any], arguments: list[str], complaint: str
+) -> None:
+    pages.put(range(1))
+
+    refused = scrapy("deadletters", *arguments)
+
+    assert refused.wait() != 0
+    assert complaint in refused.log
+    assert len(refused.log.splitlines()) == 1
+
+
+def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
+    pages: Pages, parser: Callable[..., Any], scrapy: Callable[..., Any], settle: Callable[..., None]
+) -> None:
+    whole = pack(page_of(9001))
+    pages.put_raw(whole[:-40], VERSION + b"nonsense", b"")
+    pages.put(range(20))
+    pages.put_raw(b"\xe9" + whole[1:])
+
+    settle(parser())
+
+    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    listed = scrapy("deadletters")
+    assert listed.wait() == 0
+    assert len(listed.log.splitlines()) == 4
+    assert listed.log.count("is damaged") == 2
+    assert listed.log.count("page record begins with") == 2
