@@ -19,7 +19,7 @@ _LEVEL = 3
 _VERSION_KEY = b"crawlproj.schema"
 #: A row group ends at the first of these; so much is held in memory.
 _GROUP_ROWS = 1000
-_GROUP_TEXT_CHARS = 8 << 20
+_GROUP_CHARS = 8 << 20
 _READ_ROWS = 256
 _TEXT = pa.string()
 _TYPES = {
@@ -52,7 +52,7 @@ class ParquetSink:
 
     def __init__(self, path: Path) -> None:
         self._rows: list[PageRow] = []
-        self._text_chars = 0
+        self._chars = 0
         self._file = PartFile(path)
         try:
             self._writer = pq.ParquetWriter(
@@ -75,8 +75,8 @@ class ParquetSink:
 
     def append(self, row: PageRow, page: Page) -> None:
         self._rows.append(row)
-        self._text_chars += len(row.text or "") + len(row.full_text or "")
-        if len(self._rows) >= _GROUP_ROWS or self._text_chars >= _GROUP_TEXT_CHARS:
+        self._chars += _chars(row)
+        if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:
             self._write_group()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class ParquetSink:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
         self._writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
         self._rows.clear()
-        self._text_chars = 0
+        self._chars = 0
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -110,3 +110,12 @@ class ParquetSink:
                     if "fetched_at" in row:
                         row["fetched_at"] = row["fetched_at"].replace(tzinfo=UTC)
                     yield {name: row.get(name) for name in columns}
+
+
+def _chars(row: PageRow) -> int:
+    """Return how much text a row holds, in the columns where it can be much."""
+    texts = (row.title, row.description, row.text, row.full_text, *(row.link_urls or ()))
+    chars = sum(len(text) for text in texts if text)
+    for values in (row.fields or {}).values():
+        chars += sum(map(len, values))
+    return chars

@@ -7,13 +7,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from crawlproj.config import Config
 from crawlproj.model.records import Page
+from crawlproj.storage.parquet import ParquetSink
 from crawlproj.storage.reader import DAMAGE
 from crawlproj.storage.row import COLUMNS, PageRow
 from crawlproj.storage.sink import SINKS, Sink
@@ -58,6 +62,55 @@ def test_a_row_comes_back_as_it_was(kind: type[Sink], store: Store, a_page: Make
 
     assert read == msgspec.structs.asdict(row)
     assert list(read) == list(COLUMNS)
+
+
+_some_text = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+_texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=4)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                **dict.fromkeys(
+                    ("title", "description", "text", "full_text", "error", "language"), _some_text
+                ),
+                "link_urls": st.none() | _texts,
+                "fields": st.none() | st.dictionaries(st.text("ab\n\0é"), _texts, max_size=3),
+                "simhash": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "status": st.integers(0, 999),
+                "truncated": st.booleans(),
+            }
+        ),
+        max_size=4,
+    )
+)
+def test_any_row_comes_back_as_it_was(
+    kind: type[Sink], a_page: MakePage, columns: list[dict[str, object]]
+) -> None:
+    pages = [a_page(**some) for some in columns]
+
+    with TemporaryDirectory() as folder:
+        sink = kind(Path(folder) / "file")
+        for row, page in [a_page(), *pages]:
+            sink.append(row, page)
+        sink.close()
+        [_, *read] = kind.read(Path(folder) / "file", COLUMNS)
+
+    assert read == [msgspec.structs.asdict(row) for row, _ in pages]
+
+
+def test_the_memory_of_rows_with_many_links_is_bounded(tmp_path: Path, a_page: MakePage) -> None:
+    links = [f"http://a.test/{number:0100d}" for number in range(5000)]
+    sink = ParquetSink(tmp_path / "file")
+
+    for _ in range(20):
+        sink.append(*a_page(link_urls=links))
+    written = sink.bytes_written
+    sink.abandon()
+
+    assert written > 10_000
 
 
 def test_a_failure_comes_back_with_nothing_in_its_empty_columns(
