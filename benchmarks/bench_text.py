@@ -3,7 +3,8 @@
 The gold standard is the repository scrapinghub/article-extraction-benchmark (181 articles, with the text a
 person marked); clone it and give its directory with ``--gold``. Scores are computed as it does: shingles of
 four words, precision and recall averaged over pages. The rules of `crawlproj.parsing.text` were tuned on
-the even half of it (pages ordered by their names), so the odd half is the one to believe.
+the even half of it (pages ordered by their names). The odd half was held out, but some of its pages are of
+sites that are in the even half, too; those of new sites are the ones to believe, and they are few.
 
 The peers are measured if they are installed: ``pip install resiliparse trafilatura readability-lxml``.
 ``--pages DIR`` adds the CPU time for a directory of other pages (``*.html``, of 15 to 60 KB).
@@ -25,6 +26,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from measuring import Goal, Options, Report, say
 from selectolax.lexbor import LexborHTMLParser
@@ -40,6 +42,7 @@ _SHINGLE_WORDS = 4
 @dataclass(frozen=True, slots=True)
 class Gold:
     html: str
+    site: str
     shingles: Counter[tuple[str, ...]]
 
 
@@ -79,7 +82,8 @@ def read_gold(folder: Path) -> list[Gold]:
     pages = []
     for name in sorted(truth):
         html = gzip.decompress((folder / "html" / f"{name}.html.gz").read_bytes()).decode("utf-8", "replace")
-        pages.append(Gold(html, shingles_of(truth[name]["articleBody"])))
+        site = (urlsplit(truth[name].get("url") or "").hostname or "").removeprefix("www.")
+        pages.append(Gold(html, site, shingles_of(truth[name]["articleBody"])))
     return pages
 
 
@@ -159,22 +163,30 @@ def main() -> None:
             "of it after the parse",
         ),
     )
+    tuned_on = {page.site for page in gold[::2]}
+    new = [number for number in range(1, len(gold), 2) if gold[number].site not in tuned_on]
+    scores.notes.append(
+        f"{len(gold[1::2])} pages held out, {len(new)} of them of sites not in the other half"
+    )
     held_out: dict[str, float] = {}
+    new_sites: dict[str, float] = {}
     cost: dict[str, float] = {}
     for name, extract in peers().items():
         texts = [extract(html) for html in pages]
         cost[name] = cpu_ms(extract, lambda: pages)
         odd, even = score_of(gold[1::2], texts[1::2]), score_of(gold[::2], texts[::2])
-        held_out[name] = odd.f1
-        scores.add(name, odd, even, score_of(gold, texts), f"{cost[name]:.2f}", "")
+        unseen = score_of([gold[number] for number in new], [texts[number] for number in new])
+        held_out[name], new_sites[name] = odd.f1, unseen.f1
+        scores.add(name, odd, unseen, even, score_of(gold, texts), f"{cost[name]:.2f}", "")
     parse_ms = cpu_ms(parse, lambda: pages)
     for name, read in ours().items():
         texts = [read(parse(html)) for html in pages]
         read_ms = cpu_ms(read, lambda: map(parse, pages))
         cost[name] = parse_ms + read_ms
         odd, even = score_of(gold[1::2], texts[1::2]), score_of(gold[::2], texts[::2])
-        held_out[name] = odd.f1
-        scores.add(name, odd, even, score_of(gold, texts), f"{cost[name]:.2f}", f"{read_ms:.2f}")
+        unseen = score_of([gold[number] for number in new], [texts[number] for number in new])
+        held_out[name], new_sites[name] = odd.f1, unseen.f1
+        scores.add(name, odd, unseen, even, score_of(gold, texts), f"{cost[name]:.2f}", f"{read_ms:.2f}")
     scores.notes.append(f"marks and parse, shared with the links: {parse_ms:.2f} ms a page")
     if given.pages:
         others = [
@@ -195,7 +207,7 @@ def main() -> None:
         Goal(
             "fast",
             "F1 >= 0.90 at <= 3 ms",
-            f"{held_out[fast]:.3f} at {cost[fast]:.2f} ms",
+            f"{held_out[fast]:.3f} ({new_sites[fast]:.3f} on new sites) at {cost[fast]:.2f} ms",
             held_out[fast] >= 0.90 and cost[fast] <= 3.0,
         )
     )
@@ -205,7 +217,7 @@ def main() -> None:
             Goal(
                 "article",
                 "F1 >= 0.95 at <= 1/3 of trafilatura's CPU",
-                f"{held_out[article]:.3f} at 1/{1 / part:.1f}",
+                f"{held_out[article]:.3f} ({new_sites[article]:.3f} on new sites) at 1/{1 / part:.1f}",
                 held_out[article] >= 0.95 and part <= 1 / 3,
             )
         )

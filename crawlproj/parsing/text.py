@@ -89,7 +89,7 @@ class Hint(IntEnum):
 
 
 # The parser's time grows with tags times depth, and with the square of the attributes of one tag: 20,000
-# lists in one another take it 3 s, 40,000 attributes 4 s. These are far from what pages have, and cost it little.
+# lists in one another take it 3 s, 40,000 attributes 4 s. These limits are far from what pages have.
 _MAX_DEPTH = 1_000
 _MAX_ATTRIBUTES = 2_000
 #: A page with no more tags than this, none of them long, is harmless however it is made.
