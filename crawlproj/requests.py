@@ -58,7 +58,17 @@ def encode_request(request: Request, spider: Spider) -> str:
 def decode_request(url: str, extra: str, spider: Spider) -> Request:
     """Return the request of which `encode_request` made *extra*."""
     values = {name: _restored(value) for name, value in json.loads(extra).items()} if extra else {}
+    _check_class(values.get("_class"), spider)
     return request_from_dict({"url": url, **values}, spider=spider)
+
+
+def _check_class(name: str | None, spider: Spider) -> None:
+    """Refuse a class no request of this spider can have: who can write to Redis must not choose code."""
+    if name is None or name.startswith("scrapy."):
+        return
+    package = type(spider).__module__.partition(".")[0]
+    if name.partition(".")[0] != package:
+        raise ValueError(f"its class {name!r} is neither Scrapy's nor of the package {package!r}")
 
 
 def _plain(value: Any, request: Request, part: str) -> Any:

@@ -502,6 +502,9 @@ class Feed:
                     self._stir.set()
         except CrawlError as exc:
             self._end(type(exc).__name__, exc)
+        except Exception as exc:
+            logger.exception("the listener of shard %d broke", self.number.number)
+            self._end("broken", CrawlError(f"the listener of shard {self.number.number} broke: {exc!r}"))
 
     # -- small steps --
 

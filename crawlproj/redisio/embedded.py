@@ -225,6 +225,8 @@ def _start(place: _Place, deadline: float) -> None:
         "appendfsync": "everysec",
         "save": "",
         "maxmemory-policy": "noeviction",
+        # Up to this many fields a hash is a list, searched from its beginning; ours are looked up often.
+        "hash-max-ziplist-entries": "64",
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     with (place.folder / "server.lock").open("a") as lock, place.log.open("ab") as log:

@@ -22,15 +22,17 @@ class ProcessName:
     host: str
     pid: int
     started: str
+    #: The namespace of its number: containers may share a host's name, but not this.
+    space: str = ""
 
     @classmethod
     def of_this(cls) -> ProcessName:
         pid = os.getpid()
-        return cls(secrets.token_hex(6), socket.gethostname(), pid, _start_of(pid))
+        return cls(secrets.token_hex(6), socket.gethostname(), pid, _start_of(pid), _space())
 
     def is_dead(self) -> bool:
         """Whether this process surely is gone. Of another machine we cannot know."""
-        here = self.host == socket.gethostname()
+        here = (self.host, self.space) == (socket.gethostname(), _space())
         return here and bool(self.started) and _start_of(self.pid) != self.started
 
 
@@ -77,3 +79,10 @@ def _start_of(pid: int) -> str:
         return ""
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] == "Z" else f"{boot}:{fields[19]}"
+
+
+def _space() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""

@@ -76,7 +76,7 @@ CRAWLS = [
     Mistake("", EXIT_REDIS, r"nothing\.sock did not answer .*REDIS_URL", {"REDIS_URL": "{no_socket}"}),
     Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
     Mistake("-ashard=2 -ashards=2", EXIT_USAGE, "shard=2 is out of range: with -a shards=2 it is 0 to 1"),
-    Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: the shards of run 'web' .*scrapy shards 8 --run web"),
+    Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: the shards of run 'web' .*scrapy shards 8"),
     Mistake("-ashard=abc", EXIT_USAGE, "-a shard=abc is not a whole number"),
     Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a run name; use 1 to 64 letters"),
     Mistake("-asede=x", EXIT_USAGE, "Unknown argument -a sede. Did you mean -a seeds?"),

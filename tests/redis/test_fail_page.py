@@ -1,4 +1,4 @@
-"""fail_page and replay_page: a page that fails is tried again, then kept as a dead letter, and can be replayed."""
+"""fail_page and replay_page: a page that fails is tried again, then kept as a dead letter to be replayed."""
 
 from __future__ import annotations
 

@@ -240,3 +240,18 @@ async def test_an_owner_replaced_settles_nothing_and_pushes_no_page(owned: Front
 
 async def test_settling_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
     assert await at_hand.frontier.settle([]) == {}
+
+
+async def test_batches_beyond_what_one_command_takes_are_lent_and_settled_whole(
+    owned: FrontierAtHand,
+) -> None:
+    urls = [f"https://site{number}.test/{page}" for number in range(2500) for page in range(2)]
+    await owned.admit(*urls)
+
+    leases = await owned.lease(5000)
+    await owned.frontier.settle(Settlement(lease, Outcome.DONE, page=b"page") for lease in leases)
+
+    assert len({lease.domain for lease in leases}) == len(leases) == 2500
+    assert await owned.door.command("LLEN", keys.pages(RUN)) == 2500
+    assert await owned.door.command("ZCARD", keys.leases(RUN, 0)) == 0
+    assert len(await owned.lease(5000)) == 2500

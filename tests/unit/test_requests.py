@@ -127,3 +127,10 @@ def test_a_part_that_is_not_plain_is_refused_naming_request_and_part(
 def test_a_callback_that_is_no_method_of_the_spider_is_refused(spider: Shop) -> None:
     with pytest.raises(RequestNotSerialisable, match=r"<GET https://a.test/>.*method of the spider 'shop'"):
         encode_request(Request("https://a.test/", callback=lambda response: None), spider)
+
+
+def test_a_class_that_is_not_the_spiders_is_refused() -> None:
+    spider = Shop()
+
+    with pytest.raises(ValueError, match=r"subprocess\.Popen"):
+        decode_request("https://a.test/", '{"_class":"subprocess.Popen"}', spider)

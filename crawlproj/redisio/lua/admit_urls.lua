@@ -23,46 +23,51 @@ end
 local function split()
   buckets = buckets + 1
   if span < buckets then span = span * 2 end
-  local from, to = KEYS[4] .. (buckets - 1 - span / 2), KEYS[4] .. (buckets - 1)
-  -- One by one: a bucket somebody filled on purpose may hold more than a command takes arguments.
+  local from, moved = KEYS[4] .. (buckets - 1 - span / 2), {}
   for _, mark in ipairs(redis.call('SMEMBERS', from)) do
-    if bucket_of(mark) == buckets - 1 then redis.call('SMOVE', from, to, mark) end
+    if bucket_of(mark) == buckets - 1 then moved[#moved + 1] = mark end
+  end
+  -- In parts: a bucket somebody filled on purpose may hold more than a command takes arguments.
+  for at = 1, #moved, 1000 do
+    redis.call('SREM', from, unpack(moved, at, math.min(at + 999, #moved)))
+    redis.call('SADD', KEYS[4] .. (buckets - 1), unpack(moved, at, math.min(at + 999, #moved)))
   end
 end
 
-local admitted, known, over, wake, i = 0, 0, 0, false, 5
-while i <= #ARGV do
-  local domain, last = ARGV[i], i + 1 + 3 * ARGV[i + 1]
-  local state = redis.call('HGET', KEYS[3], domain) or '0 0 0 0 0 0'
-  local due, out, fails, before, rest = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+local names, starts, i = {}, {}, 5
+while ARGV[i] do
+  names[#names + 1], starts[#starts + 1], i = ARGV[i], i, i + 2 + 3 * ARGV[i + 1]
+end
+starts[#starts + 1] = i
+local states = redis.call('HMGET', KEYS[3], unpack(names))
+local admitted, known, over, soonest, changed, ready = 0, 0, 0, sleep, {}, {'NX'}
+for n, domain in ipairs(names) do
+  local due, out, fails, before, rest = string.match(states[n] or '0 0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (.*)$')
   local total, lanes = tonumber(before), {}
-  for at = i + 2, last, 3 do
+  for at = starts[n] + 2, starts[n + 1] - 1, 3 do
     local mark, lane = ARGV[at], ARGV[at + 1]
     if budget > 0 and total >= budget then
       over = over + 1
     elseif mark ~= '' and redis.call('SADD', KEYS[4] .. bucket_of(mark), mark) == 0 then
       known = known + 1
     else
-      if mark ~= '' then seen = seen + 1 end
+      seen = seen + (mark == '' and 0 or 1)
       if seen >= buckets * 200 then split() end
-      lanes[lane] = lanes[lane] or {}
+      lanes[lane], total = lanes[lane] or {}, total + 1
       table.insert(lanes[lane], ARGV[at + 2])
-      total = total + 1
     end
   end
-  for lane, entries in pairs(lanes) do
-    redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, unpack(entries))
-  end
+  for lane, entries in pairs(lanes) do redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, unpack(entries)) end
   if total > tonumber(before) then
-    redis.call('HSET', KEYS[3], domain, table.concat({due, out, fails, total, rest}, ' '))
-    due = math.max(now, tonumber(due))
-    if out == '0' and redis.call('ZADD', KEYS[2], 'NX', due, domain) == 1 and due < sleep then wake, sleep = true, due end
+    changed[#changed + 1], changed[#changed + 2] = domain, table.concat({due, out, fails, total, rest}, ' ')
+    due, admitted = math.max(now, tonumber(due)), admitted + total - before
+    if out == '0' then ready[#ready + 1], ready[#ready + 2], soonest = due, domain, math.min(soonest, due) end
   end
-  admitted, i = admitted + total - before, last + 1
 end
 if admitted == 0 then return {admitted, known, over} end
-redis.call('HINCRBY', KEYS[1], 'waiting', admitted)
-redis.call('HINCRBY', KEYS[1], 'admitted', admitted)
-redis.call('HSET', KEYS[1], 'seen', seen, 'sleep', sleep)
-if wake then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
+redis.call('HSET', KEYS[3], unpack(changed))
+local woken = ready[2] and redis.call('ZADD', KEYS[2], unpack(ready)) > 0 and soonest < sleep
+for _, name in ipairs({'waiting', 'admitted'}) do redis.call('HINCRBY', KEYS[1], name, admitted) end
+redis.call('HSET', KEYS[1], 'seen', seen, 'sleep', woken and soonest or sleep)
+if woken then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 return {admitted, known, over}

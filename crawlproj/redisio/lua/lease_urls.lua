@@ -14,41 +14,53 @@ if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local number, reply, added, gone = tonumber(meta[2] or 0), {0}, {}, {}
+local number, reply, size, added, gone, changed = tonumber(meta[2] or 0), {0}, 1, {}, {}, {}
 local first = number
+local function tell(token, fails, delay)
+  reply[size + 1], reply[size + 2], reply[size + 3] = token, fails, delay
+  size, room = size + 3, room - 1
+end
+-- A list in parts that a command can take as arguments.
+local function parts(list)
+  return function(_, from) if from + 2000 <= #list then return from + 2000, math.min(from + 3999, #list) end end, nil, -1999
+end
 if number > tonumber(ARGV[6]) then
   -- The answer to an earlier call was lost on its way: those leases are told again.
   for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[6], '+inf')) do
     local state = redis.call('HGET', KEYS[3], string.match(token, '^%d+ %d (%S+) '))
-    local fails, delay = string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+)$')
-    reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = token, fails, delay
-    room = room - 1
+    tell(token, string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+)$'))
   end
 end
-local due_domains = room > 0 and redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, room) or {}
-for _, domain in ipairs(due_domains) do
-  local state = redis.call('HGET', KEYS[3], domain)
-  local due, out, fails, total, fetched, delay = string.match(state, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-  local want = math.min(chain, room)
-  -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
-  if fetched == '0' or fails ~= '0' then want = 1
-  elseif delay ~= '0' then want = math.max(1, math.min(want, math.floor(chain_ms / delay))) end
-  local lent = 0
-  for lane = 0, 2 do
-    local entries = lent < want and redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain, want - lent) or {}
-    for _, entry in ipairs(entries) do
-      number, lent = number + 1, lent + 1
-      local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entry
-      added[#added + 1], added[#added + 2] = number, token
-      reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = token, fails, delay
+while room > 0 do
+  local due_domains = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', #gone, math.min(room, 1000))
+  if #due_domains == 0 then break end
+  local states = redis.call('HMGET', KEYS[3], unpack(due_domains))
+  for n, domain in ipairs(due_domains) do
+    local due, out, fails, total, fetched, delay = string.match(states[n], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local want = math.min(chain, room)
+    -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
+    if fetched == '0' or fails ~= '0' then want = 1
+    elseif delay ~= '0' then want = math.max(1, math.min(want, math.floor(chain_ms / delay))) end
+    local left = want
+    for lane = 0, 2 do
+      local entries = left > 0 and redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain, left) or {}
+      for at = 1, #entries do
+        number = number + 1
+        local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entries[at]
+        added[#added + 1], added[#added + 2] = number, token
+        tell(token, fails, delay)
+      end
+      left = left - #entries
     end
+    gone[#gone + 1] = domain
+    table.insert(changed, domain)
+    table.insert(changed, table.concat({due, out + want - left, fails, total, fetched, delay}, ' '))
+    if room <= 0 then break end
   end
-  room, gone[#gone + 1] = room - lent, domain
-  if lent > 0 then redis.call('HSET', KEYS[3], domain, table.concat({due, out + lent, fails, total, fetched, delay}, ' ')) end
-  if room <= 0 then break end
 end
-for from = 1, #added, 2000 do redis.call('ZADD', KEYS[4], unpack(added, from, math.min(from + 1999, #added))) end
-for from = 1, #gone, 2000 do redis.call('ZREM', KEYS[2], unpack(gone, from, math.min(from + 1999, #gone))) end
+for from, to in parts(added) do redis.call('ZADD', KEYS[4], unpack(added, from, to)) end
+for from, to in parts(gone) do redis.call('ZREM', KEYS[2], unpack(gone, from, to)) end
+for from, to in parts(changed) do redis.call('HSET', KEYS[3], unpack(changed, from, to)) end
 if number > first then redis.call('HINCRBY', KEYS[1], 'waiting', first - number) end
 local soonest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 redis.call('HSET', KEYS[1], 'number', number, 'sleep', soonest or '1e15')
