@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -49,18 +49,26 @@ class RunCommand(ScrapyCommand):
         unknown = [arg for arg in args if (arg.startswith("-") and arg != "-") or not self.takes_arguments]
         if unknown:
             raise UsageError(f"unknown argument {unknown[0]!r}; see: scrapy {name} -h", print_help=False)
+        self.exitcode = self.guarded(lambda: self.run_it(args, opts))
+
+    def guarded(self, work: Callable[[], int]) -> int:
+        """Do *work*; returns its exit code, or that of the error that ended it, said in one line."""
         try:
-            self.exitcode = asyncio.run(self.work(args, opts)) or 0
+            code = work()
             sys.stdout.flush()
         except BrokenPipeError:
             # Whoever read our output, such as `head`, has seen enough. What is left goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self.exitcode = _EXIT_PIPE
+            return _EXIT_PIPE
         except CrawlError as exc:
-            print(f"scrapy {name}: {exc}", file=sys.stderr)
-            self.exitcode = exc.exit_code
+            print(f"scrapy {type(self).__module__.rpartition('.')[2]}: {exc}", file=sys.stderr)
+            return exc.exit_code
         except KeyboardInterrupt:
-            self.exitcode = 130
+            return 130
+        return code
+
+    def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
+        return asyncio.run(self.work(args, opts)) or 0
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
         """Do it; returns the exit code, None for success."""

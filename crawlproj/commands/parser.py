@@ -1,8 +1,9 @@
-"""``scrapy parser``: one parser process."""
+"""``scrapy parser``: one parser, its work in a child process under guard."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from crawlproj.console import RunCommand
 
 if TYPE_CHECKING:
+    from crawlproj.parsing.guard import Death, Notes
     from crawlproj.runs import Run
 
 #: How long a run that is found finished may take to be resumed by a shard that starts with us.
@@ -34,29 +36,71 @@ class Command(RunCommand):
             "--name", metavar="ID", default="", help="begins the names of its files (default: the host)"
         )
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
+    def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         from scrapy.utils.log import configure_logging
 
-        from crawlproj.frontier.frontier import Frontier
-        from crawlproj.pages.queue import PageQueue
-        from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
-        from crawlproj.runs import Run
+        from crawlproj.parsing.guard import run_guarded
+        from crawlproj.parsing.worker import new_parser_name
 
         configure_logging(self.settings)
+        # In the guard already: what is wrong with the settings should not be said by every child.
+        self.config()
+        self.run_name(opts)
+        stem = new_parser_name(opts.name)
+
+        def work(number: int, notes: Notes) -> int:
+            return self.guarded(lambda: asyncio.run(self._parse(opts, f"{stem}-{number}", notes)))
+
+        def blame(death: Death) -> None:
+            self.guarded(lambda: asyncio.run(self._blame(opts, f"{stem}-{death.number}", death)))
+
+        return run_guarded(work, blame)
+
+    async def _parse(self, opts: argparse.Namespace, name: str, notes: Notes) -> int:
+        """Be a parser until the run is over or a signal comes."""
+        from crawlproj.frontier.frontier import Frontier
+        from crawlproj.pages.queue import PageQueue
+        from crawlproj.parsing.guard import TimeLimit
+        from crawlproj.parsing.worker import Parser, run_until_signal
+        from crawlproj.runs import Run
+
         config = self.config()
         async with self.door() as door:
             # Created when there is none: parsers may start before the first shard.
             run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
             parser = Parser(
-                name=new_parser_name(opts.name),
+                name=name,
                 queue=PageQueue(door, run.name),
                 frontier=Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages),
                 directory=config.data / "runs" / run.name / "pages",
                 config=config,
                 is_over=await _end_of(run),
+                commits_asked=run.commits_asked,
+                time_limit=TimeLimit(notes, config.parse_seconds),
             )
             await run_until_signal(parser, config.drain_seconds)
-        return None
+        return 0
+
+    async def _blame(self, opts: argparse.Namespace, name: str, death: Death) -> int:
+        """Count the death of a parser against the page it was reading, and give back its other pages."""
+        from crawlproj.errors import BadEnvelope
+        from crawlproj.pages.envelope import unpack
+        from crawlproj.pages.queue import PageQueue
+        from crawlproj.parsing.worker import dead_letter
+
+        config = self.config()
+        async with self.door() as door:
+            queue = PageQueue(door, self.run_name(opts))
+            raw = None if death.position is None else await queue.page_at(name, death.position)
+            if raw is not None:
+                try:
+                    page = unpack(raw)
+                except BadEnvelope:
+                    page = None
+                letter = dead_letter(raw, page, death.reason, name)
+                await queue.fail(name, raw, letter, config.page_attempts)
+            await queue.take_back_dead(await queue.now_ms(), int(config.shard_lease_seconds * 1000))
+        return 0
 
 
 async def _end_of(run: Run) -> Callable[[], Awaitable[bool]]:

@@ -41,6 +41,7 @@ _SNIFF_BYTES = 512
 
 #: What of each element is a link. ``link`` is only followed when it names the next page.
 _LINK_ATTRIBUTES = {"a": "href", "area": "href", "iframe": "src", "frame": "src", "link": "href"}
+_ELEMENTS = "a[href], area[href], base[href], meta[content], link[rel], title, iframe[src], frame[src]"
 _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
@@ -195,33 +196,33 @@ def _read_elements(
     """Read titles, metas and links in one walk. Returns the base of links, and these as written."""
     base = ""
     canonical = ""
-    hrefs: list[str] = []
-    for node in tree.css(
-        "a[href], area[href], base[href], meta[content], link[rel], title, iframe[src], frame[src]"
-    ):
-        tag = node.tag
-        if tag == "title":
+    hrefs: list[str | None] = []
+    follows_a, follows_all = "a" in options.link_tags, not options.obey_rel_nofollow
+    for node in tree.css(_ELEMENTS):
+        tag, attributes = node.tag, node.attributes
+        if tag == "a" and follows_a and "rel" not in attributes:
+            # Nearly all of them.
+            hrefs.append(attributes["href"])
+        elif tag == "title":
             if found.title is None and _is_of_page(node):
                 found.title = _one_line(node.text())
-            continue
-        attributes = node.attributes
-        if tag == "meta":
+        elif tag == "meta":
             _read_meta(attributes, options.robots_agent, found)
         elif tag == "base":
             base = base or _cleaned(attributes["href"])
-        else:
-            rel = (attributes.get("rel") or "").lower().split() if "rel" in attributes else ()
+        elif tag is not None:
+            rel = (attributes.get("rel") or "").lower().split()
             if tag == "link" and "canonical" in rel:
                 canonical = canonical or _cleaned(attributes.get("href"))
             if tag not in options.link_tags or (tag == "link" and "next" not in rel):
                 continue
-            if not (options.obey_rel_nofollow and "nofollow" in rel):
-                hrefs.append(_cleaned(attributes.get(_LINK_ATTRIBUTES[tag])))
+            if follows_all or "nofollow" not in rel:
+                hrefs.append(attributes.get(_LINK_ATTRIBUTES[tag]))
     base = base_of(base, url) if base else url
     if canonical:
         resolved, _ = canonical_links([canonical], base, 1)
         found.canonical_url = resolved[0] if resolved else None
-    return base, hrefs
+    return base, [_cleaned(href) for href in dict.fromkeys(hrefs)]
 
 
 def _read_meta(attributes: Mapping[str, str | None], agent: str, found: Extract) -> None:

@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +53,9 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A child that did not leave by itself. ``position``: the page it was reading."""
+    """The *number*-th child did not leave by itself. ``position``: the page it was reading."""
 
-    pid: int
+    number: int
     signum: int
     position: int | None
 
@@ -81,51 +83,94 @@ class TimeLimit:
         self._notes.done()
 
 
-def run_guarded(work: Callable[[Notes], int], on_death: Callable[[Death], None]) -> int:
+def run_guarded(work: Callable[[int, Notes], int], on_death: Callable[[Death], None]) -> int:
     """Do *work* in a child, again and again until it leaves by itself; returns its exit code.
 
-    *on_death* is called in the guard for each child that was killed. SIGTERM and SIGINT are handed on. The
-    child never outlives its guard. No thread may run when this is called: it forks.
+    Children are numbered from 1. *on_death* is called in the guard for each child that was killed. SIGTERM
+    and SIGINT are handed on, and no child is started after them. The child never outlives its guard. No
+    thread may run when this is called: it forks.
     """
-    in_vain = 0
-    while True:
-        notes = Notes()
-        child = _fork(work, notes)
-        status = _wait(child)
-        if not os.WIFSIGNALED(status):
-            return os.waitstatus_to_exitcode(status)
-        position, parsed = notes.read()
-        death = Death(child, os.WTERMSIG(status), position)
-        logger.warning(
-            "parser process %d died (%s)%s",
-            child,
-            signal.Signals(death.signum).name,
-            "" if position is None else ", reading a page",
-        )
-        in_vain = in_vain + 1 if parsed <= 1 else 0
-        if in_vain >= _HOPELESS:
-            logger.error("parser died %d times without reading a page; giving up", in_vain)
-            return 1
-        on_death(death)
-        # A child that dies at its start must not make this a busy loop.
-        time.sleep(min(0.1 * 2**in_vain, 5.0) if in_vain else 0.0)
+    in_vain = number = 0
+    with _Stopping() as stopping:
+        while not stopping.asked:
+            number += 1
+            notes = Notes()
+            child = stopping.fork(partial(work, number), notes)
+            status = os.waitpid(child, 0)[1]
+            stopping.child = None
+            if not os.WIFSIGNALED(status):
+                return os.waitstatus_to_exitcode(status)
+            position, parsed = notes.read()
+            death = Death(number, os.WTERMSIG(status), position)
+            logger.warning(
+                "parser process %d died (%s)%s",
+                child,
+                signal.Signals(death.signum).name,
+                "" if position is None else ", reading a page",
+            )
+            # A page that kills is no reason to give up: after a few times it is a dead letter.
+            in_vain = in_vain + 1 if parsed <= 1 and position is None else 0
+            if in_vain >= _HOPELESS:
+                logger.error("parser died %d times without reading a page; giving up", in_vain)
+                return 1
+            on_death(death)
+            # A child that dies at its start must not make this a busy loop.
+            time.sleep(min(0.1 * 2**in_vain, 5.0) if in_vain else 0.0)
+    return 0
 
 
-def _fork(work: Callable[[Notes], int], notes: Notes) -> int:
-    guard = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        _die_with(guard)
-        code = work(notes)
-    finally:
-        # Not sys.exit(): the rest of the stack belongs to the guard.
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+class _Stopping:
+    """Hands SIGTERM and SIGINT on to the child, and remembers them for when there is none.
+
+    A child is killed by them until it has handlers of its own; the request must not be lost with it.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.child: int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._hand_on) for number in self._SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def fork(self, work: Callable[[Notes], int], notes: Notes) -> int:
+        """Return a child at *work*. A signal that comes meanwhile waits until its number is known."""
+        guard = os.getpid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._SIGNALS)
+        child = os.fork()
+        if child:
+            self.child = child
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._SIGNALS)
+            return child
+        code = 1
+        try:
+            self._restore()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._SIGNALS)
+            _die_with(guard)
+            code = work(notes)
+        finally:
+            # Not sys.exit(): the rest of the stack belongs to the guard.
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _hand_on(self, signum: int, _: object) -> None:
+        self.asked = True
+        if self.child is not None:
+            try:
+                os.kill(self.child, signum)
+            except ProcessLookupError:
+                pass
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
 
 def _die_with(guard: int) -> None:
@@ -134,20 +179,3 @@ def _die_with(guard: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:
         os._exit(1)
-
-
-def _wait(child: int) -> int:
-    """Wait for *child*, handing on requests to stop. Returns its status as waitpid has it."""
-
-    def hand_on(signum: int, _: object) -> None:
-        try:
-            os.kill(child, signum)
-        except ProcessLookupError:
-            pass
-
-    before = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        return os.waitpid(child, 0)[1]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

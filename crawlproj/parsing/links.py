@@ -28,7 +28,7 @@ def canonical_links(hrefs: Iterable[str], base: str, limit: int) -> tuple[list[s
     folder = base.partition("?")[0].rpartition("/")[0] + "/"
     links: dict[str, None] = {}
     # Resolving a link costs more than finding it, so repeated ones go first.
-    for href in dict.fromkeys(href.partition("#")[0] for href in hrefs):
+    for href in dict.fromkeys([href.partition("#")[0] for href in hrefs]):
         if not href or len(href) > MOST_URL_CHARS:
             continue
         url = _plain(href, origin, folder) or _resolved(href, base)

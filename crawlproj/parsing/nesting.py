@@ -52,7 +52,9 @@ _SHALLOW = frozenset(
 _REOPENED = frozenset(
     {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
 )
-_LONG_TAG = re.compile(r"<[a-zA-Z]")
+#: A tag as far as it goes, with what is quoted in it; it never goes back, so it is linear.
+_LONG_TAG = re.compile(r"""<[a-zA-Z](?:[^>"']|"[^"]*"?|'[^']*'?)*+""")
+_QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 _ATTRIBUTE_GAP = re.compile(r"[\s/]+")
 _ANY_TAG = re.compile(r"</?([a-zA-Z][^\s/<>]*)[^<>]*>?")
 #: What is kept of a hostile page: links, what says how to read them, and what ends that text which is none.
@@ -113,16 +115,21 @@ def _is_deep(html: str) -> bool:
 
 
 def _is_crowded(html: str) -> bool:
-    # From one '>' to the last one within reach: a tag longer than that is the place where there is none.
+    return any(_has_crowded_tag(html, bracket) for bracket in "<>")
+
+
+def _has_crowded_tag(html: str, bracket: str) -> bool:
+    # From one bracket to the last one within reach: a long tag is where there is none. Either of them may
+    # stand in the quotes of an attribute, so both are tried.
     position = 0
     while position + _LONG_TAG_CHARS < len(html):
-        end = html.rfind(">", position, position + _LONG_TAG_CHARS)
-        if end >= 0:
-            position = end + 1
+        next_one = html.rfind(bracket, position, position + _LONG_TAG_CHARS)
+        if next_one > position:
+            position = next_one
             continue
         if tag := _LONG_TAG.search(html, position, position + _LONG_TAG_CHARS):
-            inside = html[tag.start() : tag.start() + _LONG_TAG_CHARS]
-            if len(_ATTRIBUTE_GAP.split(inside.partition(">")[0], _MOST_ATTRIBUTES)) > _MOST_ATTRIBUTES:
+            inside = _QUOTED.sub("=", tag[0])
+            if len(_ATTRIBUTE_GAP.split(inside, _MOST_ATTRIBUTES)) > _MOST_ATTRIBUTES:
                 return True
         position += _LONG_TAG_CHARS
     return False

@@ -16,15 +16,18 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 
 from crawlproj.config import Config
-from crawlproj.errors import BadEnvelope, Fenced
+from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
+from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
+from crawlproj.parsing.guard import TimeLimit
 from crawlproj.redisio.names import ProcessName
 from crawlproj.storage.row import PageRow
 from crawlproj.storage.segments import SegmentWriter, recover, unfinished
@@ -33,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 #: How long one look at an empty queue takes: also how late a stop or the end may be noticed.
 _IDLE_S = 1.0
-#: How long more pages are waited for before an open segment is committed because there are none.
-_LINGER_S = 0.2
+#: How often a parser that cannot write looks whether it can again.
+_ROOM_LOOK_S = 1.0
 _SUMMARY_S = 10.0
 
 
@@ -44,8 +47,22 @@ def new_parser_name(name: str = "") -> str:
     return f"{readable}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
+async def _never_asked() -> int:
+    return 0
+
+
+def dead_letter(raw: bytes, page: Page | None, error: str, parser: str) -> DeadLetter:
+    """Return the dead letter that *raw* may become. A damaged record is named by its hash."""
+    name = f"{page.partition}:{page.lease}" if page else blake2b(raw, digest_size=8).hexdigest()
+    return DeadLetter(name, page.url if page else "", error[:2000], parser, int(time.time() * 1000))
+
+
 class Parser:
-    """One parser process. *is_over* tells whether the run has ended, so that an empty queue stays empty."""
+    """One parser process. *is_over* tells whether the run has ended, so that an empty queue stays empty.
+
+    *commits_asked* gives a number that grows when the open segment is all that the run waits for.
+    *time_limit* ends the process when a page takes too long.
+    """
 
     def __init__(
         self,
@@ -56,6 +73,9 @@ class Parser:
         directory: Path,
         config: Config,
         is_over: Callable[[], Awaitable[bool]],
+        commits_asked: Callable[[], Awaitable[int]] = _never_asked,
+        time_limit: TimeLimit | None = None,
+        on_commit_step: Callable[[str], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -66,8 +86,11 @@ class Parser:
         self._config = config
         self._extract_options = ExtractOptions.from_config(config)
         self._is_over = is_over
+        self._commits_asked = commits_asked
+        self._commits_seen = 0
+        self._time_limit = time_limit
         self._clock = clock
-        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock)
+        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
         #: Links admitted from the pages of the open segment.
         self._segment_links = 0
         self.is_stopping = False
@@ -75,6 +98,7 @@ class Parser:
         self._started_s = self._told_s = clock()
         self._told_pages = 0
         self._pages = 0
+        self._batch = 0
         self._links = 0
         self._errors = 0
 
@@ -95,11 +119,12 @@ class Parser:
         while not self.is_stopping:
             try:
                 await self._beat_when_due()
-                wait_s = _LINGER_S if self._segment.rows else _IDLE_S if idle and not over else 0.0
+                wait_s = _IDLE_S if idle and not over else 0.0
                 pages = await self._queue.take(self._name, self._config.parse_batch, wait_s)
+                self._batch = len(pages) or self._batch
                 await self._parse(pages)
-                idle = not pages and not self._segment.rows
-                if self._must_commit(queue_is_empty=not pages):
+                idle = not pages
+                if self._segment.rows and (over or await self._must_commit(idle)):
                     await self._commit()
                 elif idle and over:
                     break
@@ -108,23 +133,39 @@ class Parser:
                     over = await self._is_over()
             except Fenced as exc:
                 self._begin_anew(exc)
+            except StoreUnavailable as exc:
+                await self._wait_for_room(exc)
             await self._tell_when_due()
         try:
             await self._commit()
-        except Fenced as exc:
+        except (Fenced, StoreUnavailable) as exc:
             self._begin_anew(exc)
         await self._queue.leave(self._name)
         what = "parser stopped" if self.is_stopping else "parser ended, the run is over"
         await self._tell(what, self._pages, self._clock() - self._started_s)
 
     async def _parse(self, raw_pages: list[bytes]) -> None:
-        rows: list[tuple[PageRow, Page]] = []
+        rows: list[tuple[PageRow, Page, bytes]] = []
+        failures: list[tuple[bytes, DeadLetter, int]] = []
         candidates: dict[str, Candidate] = {}
-        for raw in raw_pages:
+        # The list of this parser: what is in the open segment, then these pages.
+        first = self._segment.rows
+        for number, raw in enumerate(raw_pages):
             await self._beat_when_due()
-            row, page, links, depth = self._read(raw)
-            rows.append((row, page))
-            for link in links:
+            try:
+                page, found = self._read(raw, first + number)
+            except BadEnvelope as exc:
+                # Nothing will make it better.
+                failures.append((raw, self._letter(raw, None, exc), 1))
+                continue
+            except Exception as exc:  # noqa: BLE001  # one bad page must not stop the others
+                failures.append((raw, self._letter(raw, unpack(raw), exc), self._config.page_attempts))
+                continue
+            rows.append((self._row(page, found), page, raw))
+            depth = page.depth + 1
+            if self._config.depth_limit and depth > self._config.depth_limit:
+                continue
+            for link in found.links:
                 # The same link at two depths: the smaller one counts.
                 known = candidates.get(link)
                 if known is None or depth < known.depth:
@@ -134,28 +175,34 @@ class Parser:
             admitted = (await self._frontier.admit(candidates.values())).new
             self._links += admitted
             self._segment_links += admitted
-        for row, page in rows:
-            self._segment.append(row, page)
+        for row, page, raw in rows:
+            try:
+                self._segment.append(row, page)
+            except ValueError as exc:
+                failures.append((raw, self._letter(raw, page, exc), self._config.page_attempts))
+        for raw, letter, attempts in failures:
+            await self._fail(raw, letter, attempts)
 
-    def _read(self, raw: bytes) -> tuple[PageRow, Page, list[str], int]:
-        """Return the row of a page, the page, the links to follow from it, and their depth."""
+    def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
+        """Return a page and what it says. A page that takes too long takes this process with it."""
+        if self._time_limit is None:
+            page = unpack(raw)
+            return page, extract(page, self._extract_options)
+        self._time_limit.start(position)
         try:
             page = unpack(raw)
-        except BadEnvelope as exc:
-            self._errors += 1
-            logger.warning("page record could not be read: %s", exc)
-            page = Page("", "", "", 0, 0, 0, 0, error=str(exc))
-            return self._row(page, Extract()), page, [], 0
-        try:
-            found = extract(page, self._extract_options)
-        except Exception as exc:  # the top of the loop: one bad page must not stop the others
-            self._errors += 1
-            logger.warning("page could not be parsed: %s", page.url, exc_info=True)
-            page.error = page.error or f"{type(exc).__name__}: {exc}"
-            found = Extract()
-        depth = page.depth + 1
-        limit = self._config.depth_limit
-        return self._row(page, found), page, found.links if not limit or depth <= limit else [], depth
+            return page, extract(page, self._extract_options)
+        finally:
+            self._time_limit.stop()
+
+    def _letter(self, raw: bytes, page: Page | None, error: Exception) -> DeadLetter:
+        return dead_letter(raw, page, f"{type(error).__name__}: {error}", self._name)
+
+    async def _fail(self, raw: bytes, letter: DeadLetter, attempts: int) -> None:
+        self._errors += 1
+        is_dead = await self._queue.fail(self._name, raw, letter, attempts)
+        what = "page is a dead letter now" if is_dead else "page failed, it is tried again"
+        logger.warning("%s: %s, %s", what, letter.url or letter.page, letter.error)
 
     def _row(self, page: Page, found: Extract) -> PageRow:
         return PageRow(
@@ -187,15 +234,17 @@ class Parser:
             fields=found.fields or None,
         )
 
-    def _must_commit(self, *, queue_is_empty: bool) -> bool:
-        if not self._segment.rows:
+    async def _must_commit(self, idle: bool) -> bool:
+        config, segment = self._config, self._segment
+        if segment.rows >= config.segment_pages or segment.bytes >= config.segment_bytes:
+            return True
+        if segment.age_s >= config.segment_seconds:
+            return True
+        if not idle:
             return False
-        return (
-            queue_is_empty
-            or self._segment.rows >= self._config.segment_pages
-            or self._segment.bytes >= self._config.segment_bytes
-            or self._segment.age_s >= self._config.segment_seconds
-        )
+        asked, seen = await self._commits_asked(), self._commits_seen
+        self._commits_seen = asked
+        return asked != seen
 
     async def _commit(self) -> None:
         rows, links = self._segment.rows, self._segment_links
@@ -207,12 +256,28 @@ class Parser:
         self._pages += rows
         self._segment_links = 0
 
-    def _begin_anew(self, reason: Fenced) -> None:
-        """Drop what others now do: this parser was silent too long, its pages went back to the queue."""
+    def _begin_anew(self, reason: Exception) -> None:
+        """Drop what others now do: the pages of the open segment went back to the queue, or will."""
         logger.warning("segment given up: %s", reason)
         self._segment.discard()
         self._segment_links = 0
         self._queue.forget(self._name)
+
+    async def _wait_for_room(self, reason: StoreUnavailable) -> None:
+        """Give all pages back and take none until they can be written again."""
+        logger.error("no pages are taken until they can be stored: %s", reason)
+        self._segment.discard()
+        self._segment_links = 0
+        await self._queue.leave(self._name)
+        while not self.is_stopping:
+            await asyncio.sleep(_ROOM_LOOK_S)
+            await self._beat()
+            try:
+                self._segment.check_room()
+            except StoreUnavailable:
+                continue
+            logger.warning("pages can be stored again")
+            return
 
     async def _beat_when_due(self) -> None:
         if self._clock() - self._beaten_s >= self._config.shard_lease_seconds / 6:
@@ -248,13 +313,14 @@ class Parser:
 
     async def _tell(self, what: str, pages: int, seconds: float) -> None:
         logger.info(
-            "%s: %d pages, %.1f pages/s, %d new links, %d errors, %d pages in the queue",
+            "%s: %d pages, %.1f pages/s, %d new links, %d errors, %d pages in the queue, %d in a batch",
             what,
             self._pages + self._segment.rows,
             pages / max(seconds, 0.001),
             self._links,
             self._errors,
             await self._queue.length(),
+            self._batch,
         )
 
 

@@ -16,30 +16,22 @@ import pytest
 #: A program that forks away from pytest: `work` is in its argument, deaths are printed.
 PROGRAM = """
 import json, os, signal, sys, time
-from pathlib import Path
 from crawlproj.parsing.guard import Notes, TimeLimit, run_guarded
-
-marks = Path(sys.argv[1])
-
-def children():
-    return len(list(marks.glob("child-*")))
 
 def told(death):
     print(json.dumps([death.signum, death.position, death.reason]), flush=True)
 
-def work(notes):
-    number = children() + 1
-    (marks / f"child-{number}").touch()
+def work(number, notes):
     limit = TimeLimit(notes, 0.3)
 WORK
 sys.exit(run_guarded(work, told))
 """
 
 
-def guarded(work: str, folder: Path) -> subprocess.Popen[str]:
+def guarded(work: str) -> subprocess.Popen[str]:
     body = "".join(f"    {line}\n" for line in work.strip().splitlines())
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.replace("WORK", body), str(folder)],
+        [sys.executable, "-c", PROGRAM.replace("WORK", body)],
         cwd=Path(__file__).parents[3],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -52,13 +44,13 @@ def outcome(process: subprocess.Popen[str]) -> tuple[int, list[Any]]:
     return process.returncode, [json.loads(line) for line in out.splitlines()]
 
 
-def test_a_child_that_leaves_by_itself_gives_its_exit_code(tmp_path: Path) -> None:
-    code, deaths = outcome(guarded("return 5", tmp_path))
+def test_a_child_that_leaves_by_itself_gives_its_exit_code() -> None:
+    code, deaths = outcome(guarded("return 5"))
 
     assert (code, deaths) == (5, [])
 
 
-def test_a_page_that_hangs_is_named_and_the_work_goes_on(tmp_path: Path) -> None:
+def test_a_page_that_hangs_is_named_and_the_work_goes_on() -> None:
     work = """
 if number == 1:
     limit.start(7)
@@ -66,13 +58,13 @@ if number == 1:
 return 0
 """
 
-    code, deaths = outcome(guarded(work, tmp_path))
+    code, deaths = outcome(guarded(work))
 
     assert code == 0
     assert deaths == [[signal.SIGALRM, 7, "took longer than CRAWL_PARSE_SECONDS"]]
 
 
-def test_a_page_that_crashes_its_parser_is_named(tmp_path: Path) -> None:
+def test_a_page_that_crashes_its_parser_is_named() -> None:
     work = """
 if number == 1:
     limit.start(0)
@@ -82,13 +74,13 @@ if number == 1:
 return 0
 """
 
-    code, deaths = outcome(guarded(work, tmp_path))
+    code, deaths = outcome(guarded(work))
 
     assert code == 0
     assert deaths == [[signal.SIGSEGV, 1, "killed its parser with SIGSEGV"]]
 
 
-def test_a_child_killed_between_pages_blames_none(tmp_path: Path) -> None:
+def test_a_child_killed_between_pages_blames_none() -> None:
     work = """
 limit.start(3)
 limit.stop()
@@ -97,13 +89,13 @@ if number == 1:
 return 0
 """
 
-    code, deaths = outcome(guarded(work, tmp_path))
+    code, deaths = outcome(guarded(work))
 
     assert code == 0
     assert deaths == [[signal.SIGKILL, None, "killed its parser with SIGKILL"]]
 
 
-def test_a_page_within_its_time_is_left_alone(tmp_path: Path) -> None:
+def test_a_page_within_its_time_is_left_alone() -> None:
     work = """
 for position in range(5):
     limit.start(position)
@@ -113,24 +105,24 @@ time.sleep(0.4)
 return 0
 """
 
-    assert outcome(guarded(work, tmp_path)) == (0, [])
+    assert outcome(guarded(work)) == (0, [])
 
 
-def test_a_parser_that_dies_before_any_page_is_given_up(tmp_path: Path) -> None:
-    code, deaths = outcome(guarded("os.kill(os.getpid(), signal.SIGKILL)", tmp_path))
+def test_a_parser_that_dies_before_any_page_is_given_up() -> None:
+    code, deaths = outcome(guarded("os.kill(os.getpid(), signal.SIGKILL)"))
 
     assert code == 1
     assert len(deaths) == 4
 
 
-def test_a_request_to_stop_reaches_the_child(tmp_path: Path) -> None:
+def test_a_request_to_stop_reaches_the_child() -> None:
     work = """
 signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
 print(json.dumps("ready"), flush=True)
 time.sleep(30)
 return 0
 """
-    process = guarded(work, tmp_path)
+    process = guarded(work)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline()) == "ready"
 
@@ -140,8 +132,8 @@ return 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
-def test_a_child_never_outlives_its_guard(tmp_path: Path) -> None:
-    process = guarded("print(json.dumps(os.getpid()), flush=True)\ntime.sleep(60)\nreturn 0", tmp_path)
+def test_a_child_never_outlives_its_guard() -> None:
+    process = guarded("print(json.dumps(os.getpid()), flush=True)\ntime.sleep(60)\nreturn 0")
     assert process.stdout is not None
     child = json.loads(process.stdout.readline())
 
