@@ -52,8 +52,9 @@ _SHALLOW = frozenset(
 _REOPENED = frozenset(
     {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
 )
+_TAG_START = re.compile(r"<[a-zA-Z]")
 #: A tag as far as it goes, with what is quoted in it; it never goes back, so it is linear.
-_LONG_TAG = re.compile(r"""<[a-zA-Z](?:[^>"']|"[^"]*"?|'[^']*'?)*+""")
+_WHOLE_TAG = re.compile(r"""<(?:[^>"']|"[^"]*"?|'[^']*'?)*+""")
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 _ATTRIBUTE_GAP = re.compile(r"[\s/]+")
 _ANY_TAG = re.compile(r"</?([a-zA-Z][^\s/<>]*)[^<>]*>?")
@@ -127,11 +128,14 @@ def _has_crowded_tag(html: str, bracket: str) -> bool:
         if next_one > position:
             position = next_one
             continue
-        if tag := _LONG_TAG.search(html, position, position + _LONG_TAG_CHARS):
-            inside = _QUOTED.sub("=", tag[0])
-            if len(_ATTRIBUTE_GAP.split(inside, _MOST_ATTRIBUTES)) > _MOST_ATTRIBUTES:
+        end = position + _LONG_TAG_CHARS
+        start = _TAG_START.search(html, position, end)
+        if start and (tag := _WHOLE_TAG.match(html, start.start())):
+            attributes = _ATTRIBUTE_GAP.split(_QUOTED.sub("=", tag[0]), _MOST_ATTRIBUTES)
+            if len(attributes) > _MOST_ATTRIBUTES:
                 return True
-        position += _LONG_TAG_CHARS
+            end = max(end, tag.end())
+        position = end
     return False
 
 

@@ -105,6 +105,7 @@ END = "b'<a href=/found>the end</a>'"
         "b'<a href=x><div>' * 50_000",
         "b'<div ' + b' '.join(b'a%d=1' % n for n in range(90_000)) + b'>'",
         "b'<div/' + b'/'.join(b'a%d' % n for n in range(110_000)) + b'>'",
+        "b'<div ' + b' '.join(b'a%d=\">\"' % n for n in range(80_000)) + b'>'",
         "(b'<div ' + b' '.join(b'a%d' % n for n in range(900)) + b'>') * 150",
         "b'<p>' + b'&amp;' * 150_000",
         "b'<!--' * 200_000 + b'-->'",
@@ -239,6 +240,8 @@ def test_the_limits_of_these_tests_are_real(read: Read) -> None:
         "<tr><td>x" * 20_000,
         "<script>" + "x " * 20_000 + "</script>",
         "<p>" + "words and more " * 5000,
+        "<p>" + "words, \"and' more " * 5000,
+        '<p data-json="' + "{'a': 1}, " * 5000 + '">',
         '<img src="data:' + "x" * 50_000 + '">',
     ],
 )
