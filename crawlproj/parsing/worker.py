@@ -113,8 +113,11 @@ class Parser:
         silent for CRAWL_SHARD_LEASE_SECONDS.
         """
         logger.info("parser %s started, pages go to %s", self._name, self._directory)
-        await self._beat()
-        await self._recover()
+        try:
+            await self._beat()
+            await self._recover()
+        except StoreUnavailable as exc:
+            await self._wait_for_room(exc)
         over = idle = False
         while not self.is_stopping:
             try:
@@ -271,9 +274,11 @@ class Parser:
         await self._queue.leave(self._name)
         while not self.is_stopping:
             await asyncio.sleep(_ROOM_LOOK_S)
-            await self._beat()
             try:
+                await self._beat()
                 self._segment.check_room()
+                # What a dead parser left could not be cleared up, either.
+                await self._recover()
             except StoreUnavailable:
                 continue
             logger.warning("pages can be stored again")
