@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -31,6 +31,7 @@ from crawlproj.storage.sink import SINKS
 
 pytestmark = pytest.mark.e2e
 
+T = TypeVar("T")
 RUN = "web"
 PARTITIONS = 64
 PROJECT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def page_of(number: int, body: str | None = None, **more: Any) -> Page:
     """A page with a link of its own, and one that other pages have, too."""
     domain = f"site{number % 40}.test"
     html = body or (
-        f"<title>Page {number}</title><body>{WORDS}"
+        f"<title>Page {number}</title><body>{WORDS}<p>{random.Random(number).randbytes(800).hex()}</p>"
         f"<a href='http://site{number * 7 % 40}.test/found/{number}'>own</a>"
         f"<a href='http://shared.test/{number % 100}'>shared</a>"
     )
@@ -151,8 +152,8 @@ class Pages:
         kinds = {name.rpartition("}:")[2].removeprefix("crawl:").split(":")[0] for name in names}
         return entries, kinds, figures.admitted
 
-    def _ask(self, question: Callable[[Door], Awaitable[Any]]) -> Any:
-        async def ask() -> Any:
+    def _ask(self, question: Callable[[Door], Awaitable[T]]) -> T:
+        async def ask() -> T:
             door = await Door.open(url=self.url, data_dir=self.data)
             try:
                 return await question(door)
@@ -177,15 +178,18 @@ def child_of(guard: subprocess.Popen[bytes]) -> int | None:
     return int(children[0]) if children else None
 
 
-def kill_child(guard: subprocess.Popen[bytes]) -> bool:
+def a_busy_one(parsers: list[Any], chance: random.Random) -> Any:
+    busy = [parser for parser in parsers if child_of(parser.process)]
+    return chance.choice(busy) if busy else None
+
+
+def kill_child(guard: subprocess.Popen[bytes]) -> None:
     child = child_of(guard)
-    if child is None:
-        return False
-    try:
-        os.kill(child, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+    if child is not None:
+        try:
+            os.kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 @pytest.fixture
@@ -239,8 +243,7 @@ def test_parsers_killed_at_random_moments_lose_no_page_and_store_none_twice(
         left = 5000 - 5000 * number // len(kinds)
         wait_for(lambda left=left: pages.waiting() <= left, f"{left} pages are left")
         time.sleep(chance.uniform(0.0, 0.1))
-        busy = wait_for(lambda: [each for each in running if child_of(each.process)], "a parser works")
-        victim = chance.choice(busy)
+        victim = wait_for(lambda running=running: a_busy_one(running, chance), "a parser works")
         if kind == "guard":
             victim.kill()
         else:
@@ -293,17 +296,14 @@ def test_parsers_side_by_side_store_every_page_and_admit_every_link_once(
 
 
 def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
-    pages: Pages, parser: Callable[..., Any], scrapy: Callable[..., Any], wait_for: Callable[..., Any]
+    pages: Pages, parser: Callable[..., Any], scrapy: Callable[..., Any], settle: Callable[..., None]
 ) -> None:
     hanging = [page_of(number, HANGING_BODY) for number in (9001, 9002)]
     pages.put(range(50))
     pages.put_raw(*(pack(page) for page in hanging))
     pages.put(range(50, 100))
 
-    slow = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1", CRAWL_SEGMENT_SECONDS="60")
-    wait_for(lambda: pages.counters().get("dead") == 2 and slow.is_running, "both are dead letters")
-    slow.send(signal.SIGTERM)
-    assert slow.wait() == 0
+    settle(parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1"))
 
     pages.assert_stored_once(beside=("dead", "dead-pages"))
     assert pages.counters()["failed"] == 6
@@ -326,7 +326,7 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
     deadly = page_of(9001, HANGING_BODY)
     pages.put_raw(pack(deadly))
 
-    dying = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="60")
+    dying = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="60", CRAWL_PAGE_ATTEMPTS="2")
     # The kernel kills what uses more CPU, as it kills what uses more memory than there is.
     resource.prlimit(dying.process.pid, resource.RLIMIT_CPU, (2, 2))
     wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
@@ -353,7 +353,6 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
         (["7:1"], "Name pages (or --all) together with --show or --replay"),
         (["--replay", "7:1"], "There is no dead letter '7:1' in run 'web'."),
         (["--run", "other"], "There is no run 'other' here; there are: web."),
-        (["--sho"], "unknown argument '--sho'"),
     ],
 )
 def test_deadletters_says_in_one_line_what_is_wrong(
@@ -384,3 +383,188 @@ def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
     assert len(listed.log.splitlines()) == 4
     assert listed.log.count("is damaged") == 2
     assert listed.log.count("page record begins with") == 2
+
+
+def test_a_request_to_stop_is_heard_by_a_parser_that_just_starts(
+    pages: Pages, parser: Callable[..., Any]
+) -> None:
+    pages.put(range(10))
+    starting = parser()
+    while not child_of(starting.process):
+        time.sleep(0.001)
+
+    starting.send(signal.SIGTERM)
+
+    assert starting.wait(20) in (0, -signal.SIGTERM)
+
+
+def _targets(table: Path) -> list[Path]:
+    """What the descriptors of a process lead to; nothing for one that has just gone."""
+    try:
+        return [descriptor.readlink() for descriptor in table.iterdir()]
+    except OSError:
+        return []
+
+
+class SmallDisk:
+    """A file system of its own for the pages, which can be filled and made read-only."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self.directory = directory
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(directory)],
+            capture_output=True,
+            check=False,
+        )
+        self.is_there = mounted.returncode == 0
+
+    def fill(self, parser: Any) -> None:
+        with (self.directory / ".filler").open("wb", buffering=0) as filler:
+            try:
+                while filler.write(bytes(1 << 16)):
+                    pass
+            except OSError:
+                pass
+
+    def clear(self, parser: Any) -> None:
+        (self.directory / ".filler").unlink()
+
+    def lock(self, parser: Any) -> None:
+        self._remount("ro")
+
+    def unlock(self, parser: Any) -> None:
+        self._remount("rw")
+
+    def is_idle(self) -> bool:
+        """Whether no process has a file open here."""
+        return not any(
+            str(self.directory) in str(target)
+            for table in Path("/proc").glob("[0-9]*/fd")
+            for target in _targets(table)
+        )
+
+    def _remount(self, how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(self.directory)], check=True)
+
+    def unmount(self) -> None:
+        if self.is_there:
+            subprocess.run(["umount", "-l", str(self.directory)], check=True)
+
+
+@pytest.fixture
+def small_disk(pages: Pages) -> Iterator[SmallDisk]:
+    disk = SmallDisk(pages.directory)
+    if not disk.is_there:
+        pytest.skip("only who may mount a file system can fill one")
+    yield disk
+    disk.unmount()
+
+
+def limit_files(parser: Any, largest_bytes: int) -> None:
+    """Have the system refuse to let files of this parser grow, as a full disk does."""
+    for pid in (parser.process.pid, child_of(parser.process)):
+        if pid:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (largest_bytes, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_parser_without_room_says_so_once_takes_nothing_and_goes_on_when_there_is(
+    pages: Pages,
+    parser: Callable[..., Any],
+    settle: Callable[..., None],
+    wait_for: Callable[..., Any],
+    small_disk: SmallDisk,
+    trouble: str,
+) -> None:
+    begin, end = {
+        "full": (small_disk.fill, small_disk.clear),
+        "read-only": (small_disk.lock, small_disk.unlock),
+    }[trouble]
+    running = parser()
+    pages.put(range(200))
+    wait_for(lambda: pages.unstored() == 0, "the first pages are stored")
+
+    begin(running)
+    pages.put(range(200, 600))
+    wait_for(lambda: running.says("no pages are taken until they can be stored"), "the parser complains")
+    wait_for(lambda: pages.waiting() == pages.unstored() >= 350, "all pages are given back")
+    end(running)
+    settle(running)
+
+    assert running.log.count("ERROR") == 1
+    assert running.says("pages can be stored again")
+    pages.assert_stored_once()
+
+
+def test_what_a_dead_parser_left_on_a_read_only_disk_is_cleared_up_when_it_can_be(
+    pages: Pages,
+    parser: Callable[..., Any],
+    settle: Callable[..., None],
+    wait_for: Callable[..., Any],
+    small_disk: SmallDisk,
+) -> None:
+    pages.put(range(30))
+    dead = parser(CRAWL_SEGMENT_SECONDS="60")
+    wait_for(lambda: pages.waiting() == 0 and list(pages.directory.glob("*.part")), "a segment is open")
+    dead.kill()
+    wait_for(small_disk.is_idle, "its child is gone, too")
+
+    small_disk.lock(dead)
+    heir = parser()
+    wait_for(lambda: heir.says("no pages are taken until they can be stored"), "the next one complains")
+    small_disk.unlock(heir)
+    settle(heir)
+
+    assert heir.log.count("ERROR") == 1
+    pages.assert_stored_once()
+
+
+def test_a_parser_that_waits_for_room_can_be_stopped_and_loses_nothing(
+    pages: Pages, parser: Callable[..., Any], settle: Callable[..., None], wait_for: Callable[..., Any]
+) -> None:
+    waiting = parser()
+    wait_for(lambda: len(pages.parsers()) == 1, "the parser waits for pages")
+    limit_files(waiting, 30_000)
+    pages.put(range(200))
+    wait_for(lambda: waiting.says("no pages are taken until they can be stored"), "it complains")
+
+    waiting.send(signal.SIGTERM)
+
+    assert waiting.wait() == 0, waiting.log
+    assert pages.parsers() == set()
+    settle(parser())
+    pages.assert_stored_once()
+
+
+def test_the_page_queue_stays_bounded_without_a_parser_and_the_crawl_ends_with_one(
+    crew_of: Callable[..., Any],
+) -> None:
+    soft, hard, requests, most_leases, partitions = 30, 50, 8, 16, 8
+    crew = crew_of(
+        WorldSpec(seed=9, domains=100, pages_per_domain=3, latency_ms=100),
+        CRAWL_PARTITIONS=str(partitions),
+        CRAWL_PAGE_QUEUE_SOFT=str(soft),
+        CRAWL_PAGE_QUEUE_HARD=str(hard),
+        CRAWL_LEASE_BATCH=str(most_leases),
+        CONCURRENT_REQUESTS=str(requests),
+    )
+    # Every page of the web as a seed: there is far more to fetch than the queue may hold.
+    crew.seeds_file.write_text("".join(f"{url}\n" for url in sorted(crew.referee().expected())))
+
+    [shard] = crew.start(shards=1, parsers=0)
+    crew.wait_until(lambda: shard.says("page queue full, leasing nothing"), "the queue is full")
+    crew.wait_until(lambda: crew.status()["leased"] == 0, "what was lent is fetched")
+    full = crew.status()
+    shard.send(signal.SIGTERM)
+    assert shard.wait(20) == 0
+    after = crew.status()
+    crew.start(shards=1, parsers=1)
+    crew.finish(*crew.processes[1:])
+
+    # It looks at the queue five times a second, at some 80 pages a second; each partition gives one at least.
+    assert hard <= full["pages_queued"] <= hard + most_leases + partitions + requests + 80 / 5
+    assert full["waiting"] > hard
+    assert after["pages_queued"] == full["pages_queued"]
+    assert after["leased"] == 0
+    crew.assert_content()
