@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Page
 from crawlproj.model.urls import domain_of
+from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
@@ -101,13 +101,14 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
 
     [row] = read_pages(tmp_path / "pages")
     assert row.pop("content_hash")
+    assert row.pop("simhash")
     assert row == {
         "url": "http://a.test/", "final_url": "http://a.test/", "redirected_from": "http://c.test/",
         "canonical_url": None, "domain": "a.test", "depth": 2, "status": 200,
         "fetched_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), "latency_ms": 12,
         "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
         "description": None, "text": "word x b", "full_text": None, "links": 2, "link_urls": None,
-        "body_bytes": len(body), "truncated": False, "simhash": None, "shard": 3, "attempt": 1,
+        "body_bytes": len(body), "truncated": False, "shard": 3, "attempt": 1,
         "error": None, "fields": None,
     }  # fmt: skip
     assert await waiting(door, "a.test") == [b"3 0 h/x"]
@@ -189,29 +190,24 @@ async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: 
     assert await waiting(door, "a.test") == []
 
 
-async def test_a_page_that_cannot_be_parsed_has_a_row_and_a_warning_and_stops_nothing(
-    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
+    door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burst(html: str) -> None:
-        raise RuntimeError("too deep" if "bad" in html else "unexpected")
+    def burst(html: str, **options: object) -> None:
+        raise RuntimeError("too deep")
 
     monkeypatch.setattr("crawlproj.parsing.extract.LexborHTMLParser", burst)
     good = pack(
         Page("http://a.test/good", RUN, "a.test", 0, 200, 0, 0, {"content-type": "text/plain"}, b"word")
     )
-    await push(door, a_page("http://a.test/bad", "bad"), b"no envelope", good)
+    await push(door, a_page("http://a.test/bad", "bad", partition=3, lease=14), b"no envelope", good)
 
     await make().run()
 
-    rows = list(read_pages(tmp_path / "pages"))
-    assert [row["url"] for row in rows] == ["http://a.test/bad", "", "http://a.test/good"]
-    assert [row["error"] and row["error"][:22] for row in rows] == [
-        "RuntimeError: too deep",
-        "page record begins wit",
-        None,
-    ]
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings[0].endswith("http://a.test/bad")
+    assert [row["url"] for row in read_pages(tmp_path / "pages")] == ["http://a.test/good"]
+    damaged, bad = sorted(await DeadLetters(door, RUN).list(), key=lambda letter: letter.url)
+    assert (bad.page, bad.url, bad.error) == ("3:14", "http://a.test/bad", "RuntimeError: too deep")
+    assert damaged.error.startswith("BadEnvelope: page record begins with")
 
 
 async def test_a_stopped_parser_commits_what_it_has_and_leaves(
@@ -248,7 +244,7 @@ async def test_pages_of_a_dead_parser_are_parsed_by_the_next(door: Door, make: M
 async def test_a_parser_whose_process_is_gone_is_dead_at_once(door: Door, make: Make, tmp_path: Path) -> None:
     await push(door, a_page("http://a.test/1"))
     dead, here = PageQueue(door, RUN), ProcessName.of_this()
-    gone = ProcessName("x", here.host, here.pid, "another start")
+    gone = ProcessName("x", here.host, here.pid, "another start", here.space)
     await dead.heartbeat("dead-1", await dead.now_ms(), gone)
     await dead.take("dead-1", 1)
 
