@@ -83,15 +83,21 @@ class Run:
         """Open the run, creating it if there is none. Raises RunMismatch when it was created otherwise."""
         keys.check_run_name(name)
         record = keys.run_record(name)
-        for field_name, value in (
-            ("version", KEYS_VERSION),
-            ("partitions", partitions),
-            ("shards", shards or 1),
-            ("created_ms", int(time.time() * 1000)),
-            ("state", "running"),
-        ):
-            await door.command("HSETNX", record, field_name, value)
-        await door.command("SADD", keys.runs(), name)
+        fields = {
+            "version": KEYS_VERSION,
+            "partitions": partitions,
+            "shards": shards or 1,
+            "created_ms": _now_ms(),
+            "state": "running",
+        }
+        # At once: nobody may find half a record.
+        await door.pipeline(
+            [
+                *(("HSETNX", record, field_name, value) for field_name, value in fields.items()),
+                ("SADD", keys.runs(), name),
+            ],
+            transaction=True,
+        )
         stored = await _read_record(door, name)
         if int(stored["version"]) != KEYS_VERSION:
             raise RunMismatch(
