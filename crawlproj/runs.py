@@ -83,7 +83,7 @@ class Run:
         """Open the run, creating it if there is none. Raises RunMismatch when it was created otherwise."""
         keys.check_run_name(name)
         record = keys.run_record(name)
-        fields = {
+        fields: dict[str, str | int] = {
             "version": KEYS_VERSION,
             "partitions": partitions,
             "shards": shards or 1,
