@@ -275,6 +275,30 @@ async def test_a_parser_whose_pages_were_taken_back_discards_them_and_goes_on(
     assert unfinished(tmp_path / "pages") == []
 
 
+async def test_a_parser_that_cannot_clear_up_waits_until_it_can(
+    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await push(door, a_page("http://a.test/1"))
+    # A directory: even root cannot unlink it.
+    left = tmp_path / "pages" / "dead-1-000001.parquet.part"
+    left.mkdir(parents=True)
+    others = PageQueue(door, RUN)
+
+    running = asyncio.create_task(make().run())
+    while "cannot be cleared up" not in caplog.text:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await others.heartbeat("dead-2", 0)
+    while "dead-2" in await others.parsers():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    waits = not running.done() and await others.length() == 1
+    left.rmdir()
+    await running
+
+    assert waits
+    assert stored(tmp_path) == ["http://a.test/1"]
+    assert sum(record.levelname == "ERROR" for record in caplog.records) == 1
+
+
 class PowerCut(BaseException):
     """Stands for the end of the process: nothing catches it."""
 
