@@ -443,7 +443,9 @@ class Feed:
         if room <= 0:
             self._due_at_s.update(dict.fromkeys(due, now_s + _QUEUE_LOOK_S))
             return False
-        each = max(1, math.ceil(room / len(due)))
+        # Where there is room for less than one of each, those that wait longest.
+        due = sorted(due, key=self._due_at_s.__getitem__)[:room]
+        each = math.ceil(room / len(due))
         self._woken.clear()
         leases, due_in_ms = await self.frontier.lease(
             [(self._holds[p], each) for p in due],
