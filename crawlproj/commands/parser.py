@@ -61,9 +61,11 @@ class Command(RunCommand):
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.pages.queue import PageQueue
         from crawlproj.parsing.guard import TimeLimit
+        from crawlproj.parsing.memory import settle_memory
         from crawlproj.parsing.worker import Parser, run_until_signal
         from crawlproj.runs import Run
 
+        settle_memory()
         config = self.config()
         async with self.door() as door:
             # Created when there is none: parsers may start before the first shard.

@@ -20,10 +20,14 @@ TextMode = Literal["fast", "article"]
 _UNSEEN = ["head", "script", "style", "noscript", "template"]
 #: Where a tag of an element begins that ends a word: of any but those that stand inside of one.
 _BREAK = re.compile(
-    r"<(?=[a-zA-Z/])(?!/?(?:[abisuqABISUQ]|abbr|big|cite|code|del|dfn|em|font|ins|kbd|mark|samp|small|span|strong|sub|sup|time"
-    r"|tt|var|wbr|ABBR|BIG|CODE|EM|FONT|SMALL|SPAN|STRONG|SUB|SUP|TT)[\s/>])"
+    r"<(?=[a-zA-Z/])(?!/?(?:[abisuqABISUQ]|s(?:pan|mall|trong|u[bp]|amp)|c(?:ite|ode)|em|abbr|big|d(?:el|fn)|font"
+    r"|ins|kbd|mark|t(?:ime|t)|var|wbr|ABBR|BIG|CODE|EM|FONT|S(?:MALL|PAN|TRONG|U[BP])|TT)[\s/>])"
 )
 _MARK = "\f"
+#: Tags that only dress words, if nothing in them may hide these.
+_DRESS = "s(?:pan|trong|mall|u[bp])|em|code|[bi]"
+_DRESS_START = re.compile(rf'<(?:{_DRESS})(?: (?!style=|hidden|aria-)[a-z-]+="[^"<>]*")*+>')
+_DRESS_END = re.compile(rf"</(?:{_DRESS})>")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -169,8 +173,16 @@ def mark_lines(html: str) -> str:
     """Return *html* such that the tree parsed from it knows where lines of text end.
 
     The marks are form feeds: white space to HTML, so they change no tree, and hardly any page has its own.
-    Doing it in the tree costs five times as much.
+    Doing it in the tree costs five times as much. Tags that say nothing about text or links are left out,
+    since a tag less costs less than one parsed; they are not looked for in anything but tags, so a link
+    with such a tag in its address loses it.
     """
+    plain, starts = _DRESS_START.subn("", html)
+    if starts:
+        plain, ends = _DRESS_END.subn("", plain)
+        # Otherwise one that was left in would have lost its end.
+        if starts == ends:
+            html = plain
     return _BREAK.sub(_MARK + "<", html)
 
 
@@ -191,7 +203,7 @@ def main_text(tree: LexborHTMLParser, mode: TextMode) -> str:
 
 def _lines(node: LexborNode) -> list[str]:
     parts = node.text(separator="").split(_MARK)
-    return [" ".join(part.split()) for part in parts if part and not part.isspace()]
+    return [" ".join(words) for part in parts if (words := part.split())]
 
 
 # -- fast: the block of the paragraphs, found and read by C code, less what has the name of boilerplate ---
@@ -226,15 +238,20 @@ def _fast_text(tree: LexborHTMLParser) -> str:
 
 
 def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
+    parents: dict[int, LexborNode] = {}
+    chars: dict[int, int] = {}
+    for paragraph in tree.css("p"):
+        count = len(paragraph.text(separator=""))
+        if count >= _PARAGRAPH_CHARS and (parent := paragraph.parent) is not None:
+            key = parent.mem_id
+            parents[key] = parent
+            chars[key] = chars.get(key, 0) + count
     scores: dict[int, float] = {}
     blocks: dict[int, tuple[LexborNode, int]] = {}
-    for paragraph in tree.css("p"):
-        chars = len(paragraph.text(separator=""))
-        if chars < _PARAGRAPH_CHARS:
-            continue
+    for key, count in chars.items():
         counted: list[tuple[int, float]] = []
         trust = 1.0
-        node = paragraph.parent
+        node: LexborNode | None = parents[key]
         for share in _SHARES:
             if node is None or node.tag == "html":
                 break
@@ -245,7 +262,7 @@ def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
             hint = blocks[key][1]
             if hint == Hint.BOILERPLATE:
                 trust = 0.1
-            counted.append((key, chars * share * (2.0 if hint == Hint.BODY else 1.0)))
+            counted.append((key, count * share * (2.0 if hint == Hint.BODY else 1.0)))
             node = node.parent
         for key, score in counted:
             scores[key] = scores.get(key, 0.0) + score * trust
