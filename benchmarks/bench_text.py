@@ -157,6 +157,7 @@ def main() -> None:
         *(
             "method",
             "odd half (held out)",
+            "of it new sites",
             "even half (tuned on)",
             "all",
             "CPU ms/page",

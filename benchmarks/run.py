@@ -37,7 +37,12 @@ def main() -> int:
     parser.add_argument(
         "--most-urls", type=int, metavar="N", help="leave out larger frontiers: 10 million take ten minutes"
     )
+    parser.add_argument(
+        "--gold", metavar="DIR", help="what `text` is measured against; left out without it, see bench_text.py"
+    )
     given = parser.parse_args()
+    if not given.gold:
+        known.pop("text")
     for name in given.names:
         if name not in known:
             parser.error(f"there is no benchmark {name!r}; there are: {', '.join(known)}")
@@ -48,7 +53,7 @@ def main() -> int:
     failed = []
     for name in given.names or known:
         print(f"== {name}", file=sys.stderr, flush=True)
-        record = run_one(known[name], options)
+        record = run_one(known[name], ["--gold", given.gold] if name == "text" else options)
         if record is None:
             failed.append(name)
             continue
