@@ -50,6 +50,8 @@ class ShardSummary:
         pages = self._crawler.stats.get_value("response_received_count", 0)
         rate = (pages - self._told_pages) / self._interval_s
         self._told_pages = pages
+        for kind, count in feed.back_pressure.items():
+            self._crawler.stats.set_value(f"page_queue/{kind}_limit_count", count)
         logger.info(
             "shard %d: %d responses, %.1f a second lately; %d partitions, %d leases held, %d of them waiting",
             feed.number.number,

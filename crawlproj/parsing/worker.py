@@ -292,7 +292,7 @@ class Parser:
         lease_s = self._config.shard_lease_seconds
         late = lease_s / 2 < self._clock() - self._beaten_s < float("inf")
         now_ms = await self._queue.now_ms()
-        await self._queue.heartbeat(self._name, now_ms, self._process, pages=self._pages, errors=self._errors)
+        await self._queue.heartbeat(self._name, now_ms, self._process, **self._figures())
         self._beaten_s = self._clock()
         if late:
             # When Redis was away or the machine slept, all are late; whoever wakes first must not judge.
@@ -302,6 +302,15 @@ class Parser:
             logger.warning("parser %s is dead, its %d pages are taken back", parser, pages)
         if dead:
             await self._recover()
+
+    def _figures(self) -> dict[str, int]:
+        """What the heartbeat tells of this parser: since its start, and of its last batch."""
+        return {
+            "pages": self._pages + self._segment.rows,
+            "links": self._links,
+            "errors": self._errors,
+            "batch": self._batch,
+        }
 
     async def _recover(self) -> None:
         # In this order; see `recover`.
