@@ -162,10 +162,10 @@ def language_of(text: str, hint: str = "") -> str | None:
     start = len(text) // 4 if len(text) > _SAMPLE_CHARS else 0
     sample = text[start : start + _SAMPLE_CHARS].lower()
     claimed = match[0] if (match := _HINT.match(hint.strip().lower())) else None
-    if _NOT_LATIN.search(sample) and (script := _by_script(sample)):
+    if not sample.isascii() and _NOT_LATIN.search(sample) and (script := _by_script(sample)):
         return script
     words = sample.split()
-    small = [owners for word in words if (owners := _OWNERS.get(word))]
+    small = list(filter(None, map(_OWNERS.get, words)))
     found = Counter(chain.from_iterable(small))
     if len(small) < max(_FEWEST, _SHARE * len(words)):
         return claimed

@@ -34,12 +34,13 @@ def simhash(text: str) -> int | None:
     hashes = (crcs << 32) | ((crcs * _SPREAD >> 16) & half)
     columns = hashes.to_bytes(8 * count, "little")
     ones = int.from_bytes(b"\1" * count, "little")
+    masks = [ones << bit for bit in range(7, -1, -1)]
+    half_count = count // 2
     result = 0
-    for byte in range(8):
+    for byte in range(7, -1, -1):
         column = int.from_bytes(columns[byte::8], "little")
-        for bit in range(8):
-            if 2 * (column & (ones << bit)).bit_count() > count:
-                result |= 1 << (8 * byte + bit)
+        for mask in masks:
+            result = 2 * result + ((column & mask).bit_count() > half_count)
     # Signed, because every format and database has that.
     return result - (1 << 64) if result >> 63 else result
 
