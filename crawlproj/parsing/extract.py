@@ -20,7 +20,7 @@ from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import base_of, canonical_links
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
-from crawlproj.parsing.text import TextMode, full_text, main_text, mark_lines
+from crawlproj.parsing.text import TextMode, full_text, main_text, mark_lines, undress
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _CODE = frozenset({"text/css", "text/javascript", "text/ecmascript"})
@@ -177,8 +177,11 @@ def _read_html(html: str, url: str, options: ExtractOptions, found: Extract) -> 
     if options.fields:
         page = Selector(text=html)
         found.fields = {name: select(page) for name, select in options.fields.items()}
+    html = undress(html)
+    if options.full_text:
+        html = mark_lines(html)
     # Without its events the parser is a tenth faster; they matter to trees that change.
-    tree = LexborHTMLParser(mark_lines(html), options=LexborDocumentOptions.WO_EVENTS)
+    tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
     base, hrefs = _read_elements(tree, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links)

@@ -1,6 +1,7 @@
 """The words of a page: all that is visible, or only what the page is about. Pure.
 
-``mark_lines`` comes before the parse, the rest after it, so that a page is parsed once for links and text.
+``undress`` and ``mark_lines`` come before the parse, the rest after it, so that a page is parsed once for
+links and text.
 Nothing here recurses: a page may be nested as deep as the parser let it be.
 """
 
@@ -169,20 +170,26 @@ def _has_long_tag(html: str) -> bool:
     return any(html.find(">", start, start + step) < 0 for start in range(0, len(html) - step, step))
 
 
-def mark_lines(html: str) -> str:
-    """Return *html* such that the tree parsed from it knows where lines of text end.
+def undress(html: str) -> str:
+    """Return *html* without the tags that say nothing about text or links, such as ``<em>``.
 
-    The marks are form feeds: white space to HTML, so they change no tree, and hardly any page has its own.
-    Doing it in the tree costs five times as much. Tags that say nothing about text or links are left out,
-    since a tag less costs less than one parsed; they are not looked for in anything but tags, so a link
-    with such a tag in its address loses it.
+    A tag left out costs less than one parsed, and most tags of documentation are of this kind. They are not
+    looked for in anything but their form, so a link with such a tag in its address loses it.
     """
     plain, starts = _DRESS_START.subn("", html)
-    if starts:
-        plain, ends = _DRESS_END.subn("", plain)
-        # Otherwise one that was left in would have lost its end.
-        if starts == ends:
-            html = plain
+    if not starts:
+        return html
+    plain, ends = _DRESS_END.subn("", plain)
+    # Otherwise one that was left in would have lost its end.
+    return plain if starts == ends else html
+
+
+def mark_lines(html: str) -> str:
+    """Return *html* such that the tree parsed from it knows where lines of text end, for `full_text`.
+
+    The marks are form feeds: white space to HTML, so they change no tree, and hardly any page has its own.
+    Doing it in the tree costs five times as much.
+    """
     return _BREAK.sub(_MARK + "<", html)
 
 
@@ -196,13 +203,13 @@ def main_text(tree: LexborHTMLParser, mode: TextMode) -> str:
     """Return the text the page is about, without menus, teasers, comments and the like.
 
     Of a page that is about nothing in particular it is what reads like sentences, or nothing at all.
-    *tree* is of marked HTML; ``fast`` takes elements out of it, so links and full text are read before.
+    *tree* may be of marked HTML; ``fast`` takes elements out of it, so links and full text are read before.
     """
     return _fast_text(tree) if mode == "fast" else _article_text(tree)
 
 
-def _lines(node: LexborNode) -> list[str]:
-    parts = node.text(separator="").split(_MARK)
+def _lines(node: LexborNode, separator: str = "") -> list[str]:
+    parts = node.text(separator=separator).split(_MARK)
     return [" ".join(words) for part in parts if (words := part.split())]
 
 
@@ -213,7 +220,10 @@ _PARAGRAPH_CHARS = 40
 _SHARES = (1.0, 0.7, 0.5)
 _DROPPED = _tag_ids(_ASIDE | {"form", "h1"})
 _NAMED = _tag_ids(_words("div section ul p span"))
+#: The share of a text that is taken for what its name says.
+_BELIEVED: dict[int, float] = {Hint.SUSPECT: 0.15, Hint.BOILERPLATE: 0.6}
 [_LINK] = _tag_ids({"a"})
+_UNWRAPPED = _tag_ids(_INLINE - {"img", "picture", "source"})
 
 
 def _fast_text(tree: LexborHTMLParser) -> str:
@@ -222,25 +232,32 @@ def _fast_text(tree: LexborHTMLParser) -> str:
         return ""
     chars = len(chosen.text(separator=""))
     links: set[str] = set()
+    judged: list[tuple[LexborNode, int]] = []
     # Last first: what stands inside an element is looked at before the element goes, and never after.
-    for node in reversed(list(chosen.traverse())[1:]):
+    for node in list(chosen.traverse())[:0:-1]:
         tag_id = node.tag_id
         if tag_id == _LINK:
             links.add(" ".join(node.text(separator="").split()))
+            node.unwrap(delete_empty=True)
         elif tag_id in _DROPPED:
+            judged.append((node, Hint.BOILERPLATE))
+        elif tag_id in _NAMED and (hint := _hint("", node.attributes)) < 0:
+            judged.append((node, hint))
+        elif tag_id in _UNWRAPPED:
+            node.unwrap(delete_empty=True)
+    # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
+    chosen.merge_text_nodes()
+    for node, hint in judged:
+        # A name is not believed of the greater part of a text.
+        if node.tag_id in _DROPPED or len(node.text(separator="")) < chars * _BELIEVED[hint]:
             node.decompose()
-        elif tag_id in _NAMED:
-            hint = _hint("", node.attributes)
-            # A name is not believed of the greater part of a text.
-            if hint < 0 and len(node.text(separator="")) < chars * (0.15 if hint == Hint.SUSPECT else 0.6):
-                node.decompose()
-    return "\n".join([line for line in _lines(chosen) if line not in links and not _is_label(line)])
+    return "\n".join([line for line in _lines(chosen, _MARK) if line not in links and not _is_label(line)])
 
 
 def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
     parents: dict[int, LexborNode] = {}
     chars: dict[int, int] = {}
-    for paragraph in tree.css("p"):
+    for paragraph in tree.tags("p"):
         count = len(paragraph.text(separator=""))
         if count >= _PARAGRAPH_CHARS and (parent := paragraph.parent) is not None:
             key = parent.mem_id

@@ -5,7 +5,7 @@ import time
 import pytest
 from selectolax.lexbor import LexborHTMLParser
 
-from crawlproj.parsing.text import TextMode, full_text, is_hostile, main_text, mark_lines
+from crawlproj.parsing.text import TextMode, full_text, is_hostile, main_text, mark_lines, undress
 
 SENTENCE = "The river rose in the night, and by the morning nobody in the village could cross it any more."
 ARTICLE = "\n".join(f"{SENTENCE} Day {day}." for day in range(6))
@@ -162,3 +162,37 @@ def test_pages_made_to_keep_a_parser_busy_are_known(html: str) -> None:
 )
 def test_long_pages_are_not_taken_for_hostile(html: str) -> None:
     assert not is_hostile(html)
+
+
+def test_fast_text_joins_what_stands_in_a_line_and_parts_what_blocks_part() -> None:
+    line = (
+        f'{SENTENCE} It <em>r</em>ose <a href="/x">again</a><img src="y">, <abbr title="z">all</abbr> said.'
+    )
+    tree = LexborHTMLParser(f"<div><p>{line}</p>{PARAGRAPHS}<p>One<br>two<i></i>.</p></div>")
+
+    lines = main_text(tree, "fast").splitlines()
+
+    assert lines[:2] == [f"{SENTENCE} It rose again", ", all said."]
+    assert lines[-2:] == ["One", "two."]
+
+
+def test_tags_that_only_dress_words_are_left_out_before_the_parse() -> None:
+    html = '<p class="x">a<span class="pre" id="i">b</span> <code><b>c</b></code></p><br><script>s</script>'
+
+    plain = undress(html)
+
+    assert plain == '<p class="x">ab c</p><br><script>s</script>'
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<span>a</span><span hidden>b</span>",
+        '<b>a</b><span style="display:none">b</span>',
+        '<i>a</i><span aria-hidden="true">b</span>',
+        "<b>never ended",
+        "<b>a</b><span title='x'>c</span>",
+    ],
+)
+def test_a_page_keeps_its_tags_when_one_of_them_may_matter_or_lacks_its_end(html: str) -> None:
+    assert undress(html) == html
