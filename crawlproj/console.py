@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from scrapy.commands import ScrapyCommand
+from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
 
 from crawlproj.config import Config, load_config
@@ -22,6 +22,10 @@ from crawlproj.redisio.keys import check_run_name
 DEFAULT_RUN = "web"
 #: Shells expect 128 + SIGPIPE of what could not write on.
 _EXIT_PIPE = 141
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, ScrapyHelpFormatter):
+    """Scrapy's layout, with the examples as they were written: a line each."""
 
 
 class RunCommand(ScrapyCommand):
@@ -37,6 +41,7 @@ class RunCommand(ScrapyCommand):
         super().add_options(parser)
         parser.add_argument("--run", default="", metavar="NAME", help=f"the run (default: {DEFAULT_RUN})")
         parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
+        parser.formatter_class = _Help
         parser.epilog = "examples:\n" + self.examples
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:

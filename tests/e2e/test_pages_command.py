@@ -228,8 +228,10 @@ def test_a_damaged_file_is_named(stored: Path, pages: Typed, typed: list[str]) -
     assert len(err.splitlines()) == 1
 
 
-def test_help_ends_in_examples(pages: Typed) -> None:
+def test_help_ends_in_examples_a_line_each(pages: Typed) -> None:
     code, out, _ = pages("-h")
 
     assert code == EXIT_OK
-    assert "scrapy pages --query" in " ".join(out.partition("examples:")[2].split())
+    examples = out.partition("examples:\n")[2].splitlines()
+    assert len(examples) > 1
+    assert all(line.startswith("  scrapy pages") for line in examples)
