@@ -123,13 +123,15 @@ class Command(RunCommand):
         )
         if admitted.new:
             await run.set_state("running")
-        if not (await run.figures()).admitted:
+        figures = await run.figures()
+        if not figures.admitted:
             raise NoSeeds(f"Run {name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
         await run.set_shards(opts.shards)
         crawl = Crawl(run, config, opts.shards, opts.parsers, settings)
         self._say(
             opts,
-            f"run {name}: {admitted.new} new seeds, {opts.shards} shards, {opts.parsers} parsers; "
+            f"run {name}: {_begins(admitted.new, figures.waiting)}; "
+            f"shards: {opts.shards}, parsers: {opts.parsers}; "
             f"logs in {crawl.directory / 'logs'}",
         )
         code, summary = await crawl.go()
@@ -151,3 +153,7 @@ class Command(RunCommand):
         import sys
 
         print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
+
+
+def _begins(new: int, waiting: int) -> str:
+    return f"new seeds: {new:,}" if new else f"goes on with {waiting:,} URLs waiting"
