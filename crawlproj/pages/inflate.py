@@ -45,27 +45,28 @@ def _gzip(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
     if not body.startswith(b"\x1f\x8b"):
         # Servers label plain bodies as gzip; what is plain already is as good as inflated.
         return body, False
-    out, missing, rest = _zlib(body, max_bytes, 16 + zlib.MAX_WBITS)
-    # A gzip stream may have several members; anything else behind the first is padding.
-    while not missing and rest.startswith(b"\x1f\x8b"):
-        more, missing, rest = _zlib(rest, max_bytes - len(out), 16 + zlib.MAX_WBITS)
+    out = bytearray()
+    missing, position = False, 0
+    # A gzip stream may have several members; anything else behind the first is padding. By position, since
+    # a body may be made of a hundred thousand empty ones, and copying the rest for each would take minutes.
+    while not missing and body.startswith(b"\x1f\x8b", position):
+        more, missing, position = _zlib(body, position, max_bytes - len(out), 16 + zlib.MAX_WBITS)
         out += more
-    return out, missing
+    return bytes(out), missing
 
 
 def _deflate(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
     # The standard says zlib; some servers send the bare stream.
-    out, missing, _ = _zlib(body, max_bytes, zlib.MAX_WBITS)
+    out, missing, _ = _zlib(body, 0, max_bytes, zlib.MAX_WBITS)
     if missing and not out:
-        out, missing, _ = _zlib(body, max_bytes, -zlib.MAX_WBITS)
+        out, missing, _ = _zlib(body, 0, max_bytes, -zlib.MAX_WBITS)
     return out, missing
 
 
-def _zlib(body: bytes, max_bytes: int, window: int) -> tuple[bytes, bool, bytes]:
-    """Return what was inflated, whether some is missing, and what follows the stream."""
+def _zlib(body: bytes, position: int, max_bytes: int, window: int) -> tuple[bytes, bool, int]:
+    """Inflate the stream at *position*: return what came out, whether some is missing, and where it ends."""
     stream = zlib.decompressobj(window)
     out = bytearray()
-    position = 0
     try:
         while position < len(body) and not stream.eof and len(out) <= max_bytes:
             # In small pieces: of a piece that fails zlib gives nothing, but the ones before are ours.
@@ -75,9 +76,9 @@ def _zlib(body: bytes, max_bytes: int, window: int) -> tuple[bytes, bool, bytes]
                 out += stream.decompress(piece, max_bytes + 1 - len(out))
                 piece = stream.unconsumed_tail
     except zlib.error:
-        return bytes(out[:max_bytes]), True, b""
+        return bytes(out[:max_bytes]), True, position
     missing = not stream.eof or len(out) > max_bytes
-    return bytes(out[:max_bytes]), missing, stream.unused_data + body[position:]
+    return bytes(out[:max_bytes]), missing, position - len(stream.unused_data)
 
 
 def _brotli(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
