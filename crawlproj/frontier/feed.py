@@ -201,7 +201,7 @@ class Feed:
             held = (h for h in self._held.values() if not h.has_ended)
             behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
             self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
-        self.pacer.ended(fetch.domain, ended, now_s)
+        self.pacer.asked(fetch.domain, ended, now_s)
         if rules.retry:
             self._put_off(fetch, self._robots)
         self._arm_timer(now_s)
@@ -210,7 +210,7 @@ class Feed:
         """Tell that a robots.txt redirects within its domain; it is asked for there, as the next request."""
         now_s = self._clock()
         self._robots_moved[fetch.origin] = RobotsFetch(fetch.origin, fetch.domain, url, fetch.redirects + 1)
-        self.pacer.ended(fetch.domain, ended, now_s)
+        self.pacer.asked(fetch.domain, ended, now_s)
         self._arm_timer(now_s)
 
     def hold_page(self, lease: Lease, page: bytes) -> None:

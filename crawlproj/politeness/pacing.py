@@ -102,7 +102,7 @@ class Pacer:
         self._queue(line)
 
     def take(self, now_s: float) -> Lease | None:
-        """Return a lease whose domain may be asked now. Its end must be told: `ended` or `skip`."""
+        """Return a lease whose domain may be asked now. Its end must be told: `ended`, `asked` or `skip`."""
         while self._heap and self._heap[0][0] <= now_s:
             line = heapq.heappop(self._heap)[2]
             line.queued = False
@@ -132,10 +132,14 @@ class Pacer:
     def ended(self, domain: str, ended: Ended, now_s: float) -> float:
         """Tell that a request of *domain* ended. Returns when the domain may be asked next."""
         line = self._lines[domain]
-        line.asking = False
         wait_s = self.rules.wait_s(line.delay_s, ended, line.fails)
         line.fails = line.fails + 1 if ended.retryable else 0
         return self._end(line, now_s + wait_s)
+
+    def asked(self, domain: str, ended: Ended, now_s: float) -> float:
+        """The same for the request for a robots.txt, which kept all others of *domain* waiting."""
+        self._lines[domain].asking = False
+        return self.ended(domain, ended, now_s)
 
     def slow_down(self, domain: str, delay_s: float) -> bool:
         """Take a longer delay for *domain*, such as a Crawl-delay. Returns whether it changed."""

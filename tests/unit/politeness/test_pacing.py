@@ -144,8 +144,21 @@ def test_nothing_goes_while_the_robots_txt_is_asked_for_then_the_same_url_first(
 
     assert pacer.buffered == 2
     assert pacer.take(100.0) is None
-    pacer.ended("fast.test", Ended(200), 100.0)
+    pacer.asked("fast.test", Ended(200), 100.0)
     assert pacer.take(100.5) is first
+
+
+def test_the_end_of_another_request_does_not_have_the_robots_txt_asked_for_twice() -> None:
+    pacer = filled(*(lease("fast.test", number) for number in (1, 2, 3)))
+    pacer.take(0.0)
+    second = pacer.take(0.5)
+    assert second is not None
+    pacer.ask_first(second)
+
+    pacer.ended("fast.test", Ended(200), 1.0)
+
+    assert pacer.take(100.0) is None
+    assert [one.number for one, _ in pacer.withdraw(lambda _: True)] == [3]
 
 
 def test_a_crawl_delay_slows_down_from_the_next_end_and_never_speeds_up() -> None:
@@ -198,7 +211,7 @@ def test_the_lease_for_which_robots_txt_is_being_fetched_cannot_be_withdrawn() -
 
     assert [one.number for one, _ in pacer.withdraw(lambda _: True)] == [2]
 
-    pacer.ended("a.test", Ended(200), 1.0)
+    pacer.asked("a.test", Ended(200), 1.0)
     assert pacer.take(2.0) is asked
 
 
@@ -234,7 +247,7 @@ class PacerMachine(RuleBasedStateMachine):
         assert taken is first
         assert self.now_s >= self.not_before_s.get(taken.domain, 0.0)
         assert taken.domain not in [one.domain for one in self.asking]
-        if ask and taken.domain not in [one.domain for one in self.flying]:
+        if ask:
             self.pacer.ask_first(taken)
             self.asking.append(taken)
         else:
@@ -246,15 +259,15 @@ class PacerMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, ended: Ended) -> None:
         one = data.draw(st.sampled_from(self.flying))
         self.flying.remove(one)
-        self._ended(one.domain, ended)
+        self._ended(one.domain, self.pacer.ended(one.domain, ended, self.now_s))
 
     @precondition(lambda self: self.asking)
     @rule(ended=endings)
     def robots_end(self, ended: Ended) -> None:
-        self._ended(self.asking.pop().domain, ended)
+        domain = self.asking.pop().domain
+        self._ended(domain, self.pacer.asked(domain, ended, self.now_s))
 
-    def _ended(self, domain: str, ended: Ended) -> None:
-        next_at_s = self.pacer.ended(domain, ended, self.now_s)
+    def _ended(self, domain: str, next_at_s: float) -> None:
         assert next_at_s >= self.now_s + RULES.rule(domain).delay_s
         self.not_before_s[domain] = max(self.not_before_s.get(domain, 0.0), next_at_s)
 
@@ -276,8 +289,10 @@ class PacerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened, everything can be brought to an end, and then nothing is left behind."""
-        for one in [*self.flying, *self.asking]:
-            self._ended(one.domain, Ended(200))
+        for one in self.flying:
+            self.pacer.ended(one.domain, Ended(200), self.now_s)
+        for one in self.asking:
+            self.pacer.asked(one.domain, Ended(200), self.now_s)
         for _ in range(len(self.waiting)):
             self.now_s += 100.0
             taken = self.pacer.take(self.now_s)
