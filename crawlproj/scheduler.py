@@ -57,6 +57,8 @@ ROBOTS = "crawl_robots"
 _ROBOTS_ORIGINS = 20_000
 #: How soon an idle shard looks whether the run is over.
 _LEAD_S = 0.5
+#: A start URL may say how deep it is; more than this is nobody's depth.
+_MOST_DEPTH = 1_000_000
 #: How long a run that was never given a seed waits for one.
 _SEED_GRACE_S = 10.0
 
@@ -315,7 +317,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 self.feed.robots_moved(fetch, target, ended)
                 return
         encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
-        body, _ = inflate(response.body, encoding, MAX_ROBOTS_BYTES + 1)
+        # Cut first, too: this runs on the loop, and no honest file grows by being compressed.
+        body, _ = inflate(response.body[: MAX_ROBOTS_BYTES + 1], encoding, MAX_ROBOTS_BYTES + 1)
         # A redirect we cannot follow counts as a file that is not there.
         rules = RobotRules.from_response(
             response.status, body, self.config.robots_agent, redirects=MAX_ROBOTS_REDIRECTS
@@ -355,6 +358,13 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             self._fail(error)
             reason = {Fenced: "fenced", RedisAway: "redis_away"}.get(type(error), "error")
         self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
+
+    def _on_broken(self, error: Exception) -> None:
+        """A task of ours cannot go on, and this shard not without it."""
+        if not isinstance(error, CrawlError):
+            logger.error("a task of the scheduler broke", exc_info=error)
+            error = CrawlError(f"a task of the scheduler broke: {error!r}")
+        self._on_end("error", error)
 
     async def _close_spider(self, reason: str) -> None:
         engine = self.crawler.engine
@@ -413,8 +423,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 if leader.is_quiet:
                     # Only somebody from outside can bring work now, and that wakes us.
                     pause_s = min(max(_LEAD_S, self.idle_before_close - idle_s), max(pause_s, idle_s / 2))
-        except CrawlError as exc:
-            self._on_end("error", exc)
+        except Exception as exc:  # noqa: BLE001  # without a leader the run would never end, and nobody be told
+            self._on_broken(exc)
 
     async def _read_start_urls(self) -> None:
         """Admit what people push onto `<spider>:start_urls`, as scrapy-redis has it."""
@@ -429,15 +439,16 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                     await self._admit_start_url(line)
                     await self._door.command("LREM", taken, 1, line)
                 line = await self._door.block("BLMOVE", source, taken, "LEFT", "RIGHT", timeout_s=30.0)
-                left = [line] if line else []
-        except CrawlError as exc:
-            self._on_end("error", exc)
+                # None may also mean that a line was moved and the answer lost with its connection.
+                left = [line] if line else await self._door.command("LRANGE", taken, 0, -1)
+        except Exception as exc:  # noqa: BLE001  # people would push URLs and never hear of them again
+            self._on_broken(exc)
 
     async def _admit_start_url(self, line: bytes) -> None:
         assert self.feed is not None
         try:
             candidate = self._candidate(_start_request(line))
-        except (BadUrl, RequestNotSerialisable) as exc:
+        except (BadUrl, RequestNotSerialisable, RecursionError) as exc:  # the last: JSON nested for ever
             logger.error("start URL refused: %s", exc)
             return
         await self.feed.admit_now([candidate])
@@ -453,14 +464,16 @@ def _start_request(line: bytes) -> Request:
         url = canonicalise(values.pop("url"))
         method = str(values.pop("method", "GET")).upper()
         meta = values.pop("meta", {})
+        if not 0 <= int(meta.get("depth", 0)) <= _MOST_DEPTH:
+            raise ValueError(f"depth {meta['depth']}")
         if method == "GET" and not values:
             return Request(url, dont_filter=True, meta=meta)
         return FormRequest(url, dont_filter=True, method=method, formdata=values, meta=meta)
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
         # Nothing else may get out: the line would stay, and stop whoever finds it next.
         raise BadUrl(
-            f"{text!r} is not a JSON object with a 'url', and if need be 'meta' (an object), 'method' and "
-            "form fields (texts)"
+            f"{text!r} is not a JSON object with a 'url', and if need be 'meta' (an object, its 'depth' a "
+            "number), 'method' and form fields (texts)"
         ) from exc
 
 

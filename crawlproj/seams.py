@@ -1,7 +1,7 @@
 """Every touch of Scrapy's private parts, in one place and checked at the start.
 
 Scrapy has no public way to wake its engine, to learn that nothing more will come of a request, or that a
-shutdown has begun. These are the seams where we do it; when a Scrapy release moves them, `check` says so.
+shutdown has begun. These are the seams where we do it; when a Scrapy release moves them, `attach` says so.
 """
 
 from __future__ import annotations

@@ -85,6 +85,10 @@ def test_start_urls_pushed_while_running_are_crawled_and_bad_ones_reported(
         '{"url": "http://a.test/", ',
         json.dumps({"url": f"{echo.url}/meta", "meta": "text"}),
         json.dumps({"url": f"{echo.url}/number", "page": 3}),
+        json.dumps({"url": f"{echo.url}/depth", "meta": {"depth": "deep"}}),
+        f'{{"url": "{echo.url}/depth", "meta": {{"depth": 1e999}}}}',
+        json.dumps({"url": f"{echo.url}/depth", "meta": {"depth": 10**30}}),
+        '{"url": ' + "[" * 100_000,
         "ftp://a.test/",
     ]
 
