@@ -107,7 +107,7 @@ class Config:
         most=604800,
     )
     max_body: int = ours(
-        1_000_000, "How many bytes of a body are read; the rest is cut off and said so.", least=1024
+        1_000_000, "How many bytes of a body are kept; the rest is cut off and said so.", least=1024
     )
     page_queue_soft: int = ours(2000, "Pages in the queue above which shards lease less.", least=1)
     page_queue_hard: int = ours(

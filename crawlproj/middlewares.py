@@ -8,12 +8,16 @@ from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import DownloadCancelledError, IgnoreRequest
 from scrapy.http import Response
 
 from crawlproj.frontier.feed import Feed
 from crawlproj.model.records import Lease, Outcome
 from crawlproj.politeness.pacing import Ended
+
+#: We did not want the answer, or no more of it (DOWNLOAD_MAXSIZE): the site is well, and asking again would
+#: end the same way.
+_NOT_THE_SITES_FAULT = (IgnoreRequest, DownloadCancelledError)
 
 
 class TriedLater(IgnoreRequest):
@@ -42,7 +46,7 @@ class DomainFeedback:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
-        error = "" if isinstance(exception, IgnoreRequest) else type(exception).__name__
+        error = "" if isinstance(exception, _NOT_THE_SITES_FAULT) else type(exception).__name__
         self._tell(request, Ended(error=error))
 
     def _tell(self, request: Request, ended: Ended) -> bool:

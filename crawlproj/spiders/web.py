@@ -76,6 +76,8 @@ class WebSpider(Spider):
         },
         "CONCURRENT_ITEMS": 1,
         "DOWNLOAD_MAXSIZE": 10_000_000,
+        # Whoever can write to Redis must not make a shard read files of its machine.
+        "DOWNLOAD_HANDLERS": {"data": None, "file": None, "ftp": None, "s3": None},
     }
 
     def __init__(

@@ -6,14 +6,19 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadCancelledError
 
 from crawlproj.errors import CrawlError, Fenced
 from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch, boot_clock
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.middlewares import RetryLater, TriedLater
 from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
 from crawlproj.politeness.robots import RobotRules, RobotsCache
@@ -771,3 +776,24 @@ async def test_a_domain_with_several_at_once_gets_them(shards: Shards) -> None:
     await until(lambda: shard.feed.pacer.buffered == 4)
 
     assert len(shard.take_leases()) == 3
+
+
+# -- what the middlewares tell it --
+
+
+@pytest.mark.parametrize(("error", "again"), [(TimeoutError(), True), (DownloadCancelledError(), False)])
+async def test_a_download_we_cut_ourselves_is_not_tried_again_nor_held_against_its_domain(
+    shards: Shards, error: Exception, again: bool
+) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG, rules=DelayRules(0.0, backoff_s=60.0))
+    crawler = Crawler(Spider)
+    crawler.feed = shard.feed  # type: ignore[attr-defined]  # as the scheduler does
+    lease = await shard.take_one()
+    request = Request(lease.url, meta={"crawl_lease": lease})
+
+    with pytest.raises(TriedLater) if again else nullcontext():
+        RetryLater(crawler).process_exception(request, error)
+
+    backed_off = shard.feed._held[lease.token].next_at_s > boot_clock() + 30
+    assert backed_off is again
