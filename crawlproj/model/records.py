@@ -11,12 +11,9 @@ from enum import StrEnum
 
 from crawlproj.model.urls import expand, fingerprint, shorten
 
-#: Queues of a domain, served in this order: priority > 0, 0, < 0.
-LANES = 3
-
 
 def lane_of(priority: int) -> int:
-    """Return the lane for a Scrapy priority: higher first, three lanes in all."""
+    """Return which of its domain's three queues a Scrapy priority waits in; the lowest is served first."""
     return 0 if priority > 0 else 1 if priority == 0 else 2
 
 

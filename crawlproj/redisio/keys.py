@@ -7,16 +7,14 @@ one slot of a Redis Cluster. ``python -m crawlproj.redisio.keys`` prints docs/ke
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 
+from crawlproj.config import RUN_NAME
 from crawlproj.errors import BadArgument
-
-_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def check_run_name(run: str) -> str:
-    if not _RUN_NAME.fullmatch(run):
+    if not RUN_NAME.fullmatch(run):
         raise BadArgument(
             f"{run!r} is not a run name; use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit."
         )
