@@ -38,7 +38,7 @@ def main() -> int:
         "--most-urls", type=int, metavar="N", help="leave out larger frontiers: 10 million take ten minutes"
     )
     parser.add_argument(
-        "--gold", metavar="DIR", help="what `text` is measured against; left out without it, see bench_text.py"
+        "--gold", metavar="DIR", help="what `text` is measured against; left out without; see bench_text.py"
     )
     given = parser.parse_args()
     if not given.gold:
