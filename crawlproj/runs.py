@@ -122,7 +122,13 @@ class Run:
         return await cls.open(door, name, partitions=int(stored["partitions"]))
 
     async def read_map(self) -> RunMap:
+        """Read which shards there should be and are. Raises RunMismatch when the run was deleted."""
         stored = await _read_record(self.door, self.name)
+        if "shards" not in stored:
+            raise RunMismatch(
+                f"Run {self.name!r} was deleted while it was in use. SCHEDULER_PERSIST=False does that at the "
+                "end, SCHEDULER_FLUSH_ON_START=True at the start: leave them out, or use another run name."
+            )
         shards = int(stored["shards"])
         holders = await read_holders(self.door, [keys.shard(self.name, number) for number in range(shards)])
         alive = {number: holder for number, holder in enumerate(holders) if holder}

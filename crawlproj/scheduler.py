@@ -222,7 +222,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 await self.feed.close()
                 if self._leader is not None:
                     await self._leader.step_down()
-                if reason == "finished" and not self.persist and not (await self.run.read_map()).alive:
+                # The last one out; where two leave at once, the other may have done it.
+                is_last = reason == "finished" and not self.persist and await self.run.state()
+                if is_last and not (await self.run.read_map()).alive:
                     await self.run.delete()
             except CrawlError as exc:
                 logger.error(

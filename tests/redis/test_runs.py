@@ -286,3 +286,10 @@ async def test_deleting_a_run_removes_every_key_of_it_and_none_of_another(door: 
 
     assert everything - await keys_there(door) == gone
     assert await door.command("SISMEMBER", keys.runs(), "exp01") == 0
+
+
+async def test_a_run_deleted_while_in_use_is_one_clear_error(run: Run) -> None:
+    await run.delete()
+
+    with pytest.raises(RunMismatch, match="'web' was deleted"):
+        await status_of(run)
