@@ -126,7 +126,7 @@ class Run:
         stored = await _read_record(self.door, self.name)
         if "shards" not in stored:
             raise RunMismatch(
-                f"Run {self.name!r} was deleted while it was in use. SCHEDULER_PERSIST=False does that at the "
+                f"Run {self.name!r} was deleted while in use. SCHEDULER_PERSIST=False does that at the "
                 "end, SCHEDULER_FLUSH_ON_START=True at the start: leave them out, or use another run name."
             )
         shards = int(stored["shards"])
