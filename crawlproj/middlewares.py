@@ -82,5 +82,5 @@ def retry_after_s(header: bytes | None, now_s: float) -> float | None:
     text = header.decode("latin-1")
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

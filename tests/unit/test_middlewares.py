@@ -31,6 +31,8 @@ NOW_S = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC).timestamp()
         (b"\xff\xfe", None),
         (b"\xb2", None),
         (b"Thu, 99 Foo 2026 12:01:30 GMT", None),
+        (b"Thu, 01 Jan 99999999999999999999 12:01:30 GMT", None),
+        (b"Thu, 01 Jan 2026 12:01:30 +99999999999999", None),
     ],
 )
 def test_retry_after_is_read_as_number_or_date(header: bytes | None, seconds: float | None) -> None:
