@@ -14,7 +14,7 @@ from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
 
 from crawlproj.config import Config, load_config
-from crawlproj.errors import CrawlError
+from crawlproj.errors import BadArgument, CrawlError
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.keys import check_run_name
 
@@ -36,6 +36,8 @@ class RunCommand(ScrapyCommand):
     default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": False}
     examples = ""
     takes_arguments = False
+    #: Whether it looks at what is there, and makes nothing.
+    only_looks = False
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -89,6 +91,8 @@ class RunCommand(ScrapyCommand):
     @asynccontextmanager
     async def door(self) -> AsyncIterator[Door]:
         config = self.config()
+        if self.only_looks and config.redis_url is None and not (config.data / "redis").is_dir():
+            raise BadArgument(f"There is no crawl in {str(config.data)!r}; name its directory with --data.")
         door = await Door.open(
             url=config.redis_url,
             data_dir=config.data,

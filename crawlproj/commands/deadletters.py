@@ -8,6 +8,7 @@ from crawlproj.console import RunCommand
 
 
 class Command(RunCommand):
+    only_looks = True
     takes_arguments = True
     examples = """\
   scrapy deadletters                      a line each: page, error, URL

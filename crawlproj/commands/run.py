@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from crawlproj.console import RunCommand
+
+if TYPE_CHECKING:
+    from crawlproj.redisio.client import Door
 
 
 class Command(RunCommand):
@@ -49,7 +53,7 @@ class Command(RunCommand):
 
     async def _real(
         self, args: list[str], opts: argparse.Namespace, settings: dict[str, str]
-    ) -> tuple[int, dict[str, object]]:
+    ) -> tuple[int, dict[str, Any]]:
         from crawlproj.frontier.seeds import seed_lines
 
         async with self.door() as door:
@@ -58,7 +62,7 @@ class Command(RunCommand):
 
     async def _simulated(
         self, opts: argparse.Namespace, settings: dict[str, str]
-    ) -> tuple[int, dict[str, object]]:
+    ) -> tuple[int, dict[str, Any]]:
         import json
 
         from crawlproj.simweb.process import SimwebProcess
@@ -76,6 +80,7 @@ class Command(RunCommand):
             spec = WorldSpec(domains=opts.simweb, pages_per_domain=25)
             if world.exists():
                 spec = WorldSpec.from_json(world.read_text())
+                await self._refuse_if_at_work(door, name)
             with SimwebProcess(spec, directory) as simweb:
                 world.write_text(json.dumps(json.loads(spec.to_json()) | {"port": simweb.port}))
                 seeds = [("simweb", (n, url)) for n, url in enumerate(simweb.seeds(), 1)]
@@ -91,24 +96,23 @@ class Command(RunCommand):
 
     async def _crawl(
         self,
-        door: object,
+        door: Door,
         name: str,
         lines: list[tuple[str, tuple[int, str]]],
         opts: argparse.Namespace,
         settings: dict[str, str],
-    ) -> tuple[int, dict[str, object]]:
+    ) -> tuple[int, dict[str, Any]]:
         import sys
 
         from crawlproj.errors import NoSeeds
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.frontier.seeds import parse_seeds
-        from crawlproj.redisio.client import Door
         from crawlproj.runs import Run
         from crawlproj.supervisor.crawl import Crawl
 
-        assert isinstance(door, Door)
         config = self.config()
         run = await Run.open(door, name, partitions=config.partitions, shards=opts.shards)
+        await self._refuse_if_at_work(door, name)
         candidates = []
         for source, line in lines:
             for seed in parse_seeds([line]):
@@ -144,10 +148,29 @@ class Command(RunCommand):
                 f"{summary['pages_stored']:,} pages are in {summary['pages']}",
             )
         else:
+            left = summary["pages_queued"] + summary["pages_being_parsed"]
             self._say(
-                opts, f"stopped with {summary['waiting']:,} URLs waiting; the same command goes on from here"
+                opts,
+                f"stopped with {summary['waiting']:,} URLs waiting and {left:,} pages not stored yet; "
+                "the same command goes on from here",
             )
         return code, summary
+
+    async def _refuse_if_at_work(self, door: Door, name: str) -> None:
+        from crawlproj.errors import ShardTaken
+        from crawlproj.runs import Run
+
+        if not await Run(door, name, 1).state():
+            return
+        run = await Run.find(door, name)
+        for number, holder in (await run.read_map()).alive.items():
+            if holder.process.is_dead():
+                continue
+            raise ShardTaken(
+                f"Run {name!r} is at work: shard {number} is process {holder.process.pid} on "
+                f"{holder.process.host}. Wait for its end, stop it, or choose another --run. "
+                "To add seeds to it: scrapy seed."
+            )
 
     def _say(self, opts: argparse.Namespace, text: str) -> None:
         import sys

@@ -8,6 +8,7 @@ from crawlproj.console import RunCommand
 
 
 class Command(RunCommand):
+    only_looks = True
     takes_arguments = True
     examples = """\
   scrapy shards 3                 then start the third: scrapy crawl web -a shard=2

@@ -8,6 +8,7 @@ from crawlproj.console import RunCommand
 
 
 class Command(RunCommand):
+    only_looks = True
     examples = """\
   scrapy status                    a table for people
   scrapy status --run news --json  one JSON object for programs"""

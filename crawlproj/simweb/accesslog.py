@@ -28,12 +28,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 class AccessLog:
     """Collects records in memory and appends them to a file of JSON lines when told to.
 
-    A record exists once its request has ended; one still in flight is not in the file.
+    A record exists once its request has ended; one still in flight is not in the file. What an earlier server
+    wrote there stays: a crawl that was interrupted is judged as a whole.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._encoder = msgspec.json.Encoder()
         self._waiting: list[Request] = []
         self.add = self._waiting.append

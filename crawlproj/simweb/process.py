@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from crawlproj.errors import CrawlError
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.referee import Referee
 from crawlproj.simweb.server import FLUSH_PATH
@@ -55,7 +56,7 @@ class SimwebProcess:
         line = self._child.stdout.readline() if self._child.poll() is None else b""
         if not line:
             self.stop()
-            raise RuntimeError(f"simweb did not start; exit code {self._child.returncode}, see its stderr.")
+            raise CrawlError("The simulated web did not start; what it said is above.")
         self.port = json.loads(line)["port"]
         self.pid = self._child.pid
         self.world = World(dataclasses.replace(self._spec, port=self.port))

@@ -103,6 +103,8 @@ class WorldSpec:
     def __post_init__(self) -> None:
         if self.naming not in NAMINGS:
             raise BadArgument(f"naming={self.naming!r} is unknown; it is 'ip' or 'name'.")
+        if not 0 <= self.port <= 65_535:
+            raise BadArgument(f"port={self.port} is out of range; it is 0 (a free one) to 65535.")
         if not 1 <= self.domains <= MAX_DOMAINS:
             raise BadArgument(f"domains={self.domains} is out of range; it is 1 to {MAX_DOMAINS}.")
         if self.pages_per_domain < 1:

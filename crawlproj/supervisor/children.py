@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from asyncio.subprocess import Process
@@ -12,6 +13,8 @@ from pathlib import Path
 
 #: How long after its request to stop a child may still take, beyond what it was given to drain.
 _GRACE_S = 10.0
+#: A line of a log at ERROR, or what a command says when it gives up.
+_ERROR = re.compile(r"\] ERROR: (?P<words>.*)|^(?P<command>scrapy \w+: .*)")
 
 
 @dataclass(slots=True)
@@ -20,6 +23,8 @@ class Child:
     arguments: Sequence[str]
     log: Path
     process: Process | None = None
+    #: How much of its log was looked at.
+    read_bytes: int = 0
 
     @property
     def is_running(self) -> bool:
@@ -27,6 +32,7 @@ class Child:
 
     async def start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.read_bytes = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "scrapy.cmdline", *self.arguments),
@@ -49,11 +55,16 @@ class Child:
             self.process.kill()
             await self.process.wait()
 
-    def last_error(self) -> str:
-        """Return the last line its log has at ERROR, or its last line at all."""
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        errors = [line for line in lines if "ERROR" in line or line.startswith("scrapy")]
-        return (errors or lines or ["it said nothing"])[-1]
+    def new_errors(self) -> list[str]:
+        """Return what its log says at ERROR since this was last asked, without time and name."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self.read_bytes)
+            lines = log.read().rpartition(b"\n")[0]
+        self.read_bytes += len(lines) + bool(lines)
+        found = (_ERROR.search(line) for line in lines.decode(errors="replace").splitlines())
+        return [match["words"] or match["command"] for match in found if match]
 
 
 @dataclass(slots=True)
@@ -74,6 +85,12 @@ class Children:
     def failed(self) -> Child | None:
         """Return a child that ended with an error."""
         return next((c for c in self.all if c.process is not None and c.process.returncode), None)
+
+    def kill(self) -> None:
+        """End all at once. What they held is found by whoever comes next."""
+        for child in self.all:
+            if child.process is not None and child.process.returncode is None:
+                child.process.kill()
 
     async def stop(self, within_s: float) -> None:
         await asyncio.gather(*(shard.stop(within_s) for shard in self.shards))

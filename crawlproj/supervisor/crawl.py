@@ -44,12 +44,27 @@ class Crawl:
         """Run until the end, an interrupt or a child's death. Returns the exit code and the last status."""
         children = self._children()
         loop = asyncio.get_running_loop()
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signum, self._stop.set)
         progress = Progress(sys.stderr)
+        errors: dict[str, str] = {}
+
+        def asked_to_stop() -> None:
+            if self._stop.is_set():
+                progress.say("stopping now")
+                children.kill()
+            else:
+                drain_s = self.config.drain_seconds
+                progress.say(f"stopping: downloads in flight get {drain_s:g} s; Ctrl-C again stops now")
+                self._stop.set()
+
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signum, asked_to_stop)
         try:
             await children.start()
             while any(child.is_running for child in children.all):
+                for child in children.all:
+                    for error in child.new_errors():
+                        errors[child.name] = error
+                        progress.say(f"{child.name}: {error}")
                 if self._stop.is_set() or children.failed():
                     break
                 progress.show(await status_of(self.run))
@@ -65,8 +80,11 @@ class Crawl:
         status = await status_of(self.run)
         status["seconds"] = round(progress.end(), 1)
         failed = children.failed()
-        if failed is not None and failed.process is not None:
-            raise ChildDied(failed.name, failed.process.returncode or 0, failed.last_error(), failed.log)
+        if failed is not None and failed.process is not None and not self._stop.is_set():
+            for error in failed.new_errors():
+                errors[failed.name] = error
+            words = errors.get(failed.name, "it said nothing")
+            raise ChildDied(failed.name, failed.process.returncode or 0, words, failed.log)
         return (EXIT_INTERRUPTED if self._stop.is_set() else 0), status
 
     def _children(self) -> Children:

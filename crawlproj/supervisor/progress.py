@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import Any, TextIO
 
@@ -33,10 +34,16 @@ class Progress:
         self._before = now_s, status["fetched"]
         line = progress_line(status, rate, now_s - self._started_s)
         if self._out.isatty():
+            # A line that wraps could not be rewritten.
+            line = line[: shutil.get_terminal_size().columns - 1]
             print(f"\r\x1b[2K{line}", end="", file=self._out, flush=True)
         elif now_s - self._told_s >= _LINE_EVERY_S:
             self._told_s = now_s
             print(line, file=self._out, flush=True)
+
+    def say(self, text: str) -> None:
+        """Print *text* on lines of its own."""
+        print(f"\r\x1b[2K{text}" if self._out.isatty() else text, file=self._out, flush=True)
 
     def end(self) -> float:
         """End the line; returns the seconds the crawl took."""
