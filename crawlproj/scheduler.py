@@ -36,6 +36,7 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.model.urls import canonicalise, domain_of, domain_of_host
+from crawlproj.pages.envelope import pack
 from crawlproj.pages.inflate import inflate
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
 from crawlproj.politeness.robots import MAX_ROBOTS_BYTES, MAX_ROBOTS_REDIRECTS, RobotRules, RobotsCache
@@ -144,12 +145,14 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 lease_s=config.lease_seconds,
                 shard_lease_s=config.shard_lease_seconds,
                 max_attempts=config.max_attempts,
+                flight_s=config.download_timeout,
                 queue_soft=config.page_queue_soft,
                 queue_hard=config.page_queue_hard,
                 queue_soft_bytes=config.page_queue_soft_bytes,
                 queue_hard_bytes=config.page_queue_hard_bytes,
             ),
             robots=_robots_cache(config),
+            failure_page=self._failure_page,
             on_work=self._wake,
             on_end=self._on_end,
         )
@@ -291,6 +294,10 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             assert print_of is not None
             mark = int.from_bytes(print_of.fingerprint(request)[:8], "big") >> 1
         return Candidate(url, int(request.meta.get("depth", 0)), request.priority, extra, mark)
+
+    def _failure_page(self, lease: Lease, reason: str) -> bytes:
+        make = getattr(self.spider, "failure_of", None)
+        return pack(make(lease, reason)) if make else b""
 
     def _robots_request(self, fetch: RobotsFetch) -> Request:
         return Request(

@@ -101,7 +101,9 @@ class Command(RunCommand):
                     page = None
                 letter = dead_letter(raw, page, death.reason, name)
                 await queue.fail(name, raw, letter, config.page_attempts)
-            await queue.take_back_dead(await queue.now_ms(), int(config.shard_lease_seconds * 1000))
+            await queue.take_back_dead(
+                await queue.now_ms(), int((config.shard_lease_seconds + config.parse_seconds) * 1000)
+            )
         return 0
 
 
@@ -111,7 +113,9 @@ async def _end_of(run: Run) -> Callable[[], Awaitable[bool]]:
 
     async def is_over() -> bool:
         nonlocal resumed_by_s
-        if await run.state() != "finished":
+        state = await run.state()
+        # None at all: it was deleted, as SCHEDULER_PERSIST = False has it.
+        if state not in ("finished", ""):
             resumed_by_s = 0.0
             return False
         return time.monotonic() > resumed_by_s

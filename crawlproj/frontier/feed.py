@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.01
 #: How often a turn is taken when nothing calls for one.
 _MAX_REST_S = 5.0
+#: How often a robots.txt is asked for before its URLs are given up; the waits in between double.
+_ROBOTS_ATTEMPTS = 5
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
 
@@ -62,6 +64,8 @@ class FeedLimits:
     max_attempts: int
     queue_soft: int
     queue_hard: int
+    #: How long a request may be on its way that an owner of whom nothing is known has left behind.
+    flight_s: float = 0.0
     queue_soft_bytes: int = 2**62
     queue_hard_bytes: int = 2**62
 
@@ -93,8 +97,9 @@ class _Held:
 class Feed:
     """Leases in, settlements out, for the partitions this shard owns.
 
-    ``on_work`` is called when `take` may have something; ``on_end`` once, when the run is over, this
-    shard is retired, or (with the error) when it must stop. Open before use, close after.
+    ``failure_page`` makes the page for a URL that failed before it was asked for. ``on_work`` is called when
+    `take` may have something; ``on_end`` once, when the run is over, this shard is retired, or (with the
+    error) when it must stop. Open before use, close after.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class Feed:
         limits: FeedLimits,
         *,
         robots: RobotsCache | None,
+        failure_page: Callable[[Lease, str], bytes] = lambda lease, reason: b"",
         on_work: Callable[[], None],
         on_end: Callable[[str, CrawlError | None], None],
         clock: Callable[[], float] = boot_clock,
@@ -119,6 +125,7 @@ class Feed:
         self._read_map = read_map
         self._limits = limits
         self._robots = robots
+        self._failure_page = failure_page
         self._on_work = on_work
         self._on_end = on_end
         self._clock = clock
@@ -420,6 +427,7 @@ class Feed:
                 delay_ms=int(self.pacer.rules.delay_s * 1000),
                 delays_ms={d: int(rule.delay_s * 1000) for d, rule in self.pacer.rules.domains.items()},
                 heir_of=self.number.heir_of,
+                flight_ms=int(self._limits.flight_s * 1000),
             )
             if acquired is None:
                 self._try_at_s[partition] = now_s + 1.0
@@ -543,12 +551,14 @@ class Feed:
     def _refuse(self, lease: Lease, rules: RobotRules, robots: RobotsCache) -> None:
         """Settle a URL that robots.txt keeps us from: for good, or until it can be read."""
         failures, again_at_s = robots.trouble(origin_of(lease.url))
-        if rules.retry and failures < self._limits.max_attempts:
+        next_at_s = self._held[lease.token].next_at_s
+        if not rules.retry:
+            self._settle_later(Settlement(lease, Outcome.SKIPPED, "robots"), next_at_s)
+        elif failures < self._robots_attempts:
             same = self.pacer.withdraw(lambda other: other.domain == lease.domain)
-            self._return_leases([*same, (lease, self._held[lease.token].next_at_s)], again_at_s)
+            self._return_leases([*same, (lease, next_at_s)], again_at_s)
         else:
-            reason = "robots_unreachable" if rules.retry else "robots"
-            self._settle_later(Settlement(lease, Outcome.SKIPPED, reason), self._held[lease.token].next_at_s)
+            self._give_up(lease, next_at_s)
 
     def _put_off(self, fetch: RobotsFetch, robots: RobotsCache) -> None:
         """Settle what is in memory of an origin whose robots.txt could not be had."""
@@ -558,11 +568,21 @@ class Feed:
         leases = self.pacer.withdraw(
             lambda lease: lease.domain == fetch.domain and origin_of(lease.url) == fetch.origin
         )
-        if failures < self._limits.max_attempts:
+        if failures < self._robots_attempts:
             self._return_leases(leases, again_at_s)
             return
         for lease, next_at_s in leases:
-            self._settle_later(Settlement(lease, Outcome.SKIPPED, "robots_unreachable"), next_at_s)
+            self._give_up(lease, next_at_s)
+
+    @property
+    def _robots_attempts(self) -> int:
+        return max(self._limits.max_attempts, _ROBOTS_ATTEMPTS)
+
+    def _give_up(self, lease: Lease, next_at_s: float) -> None:
+        """Settle a URL whose robots.txt could not be had for long: it failed, and has a row that says so."""
+        reason = "robots_unreachable"
+        page = self._failure_page(lease, reason)
+        self._settle_later(Settlement(lease, Outcome.FAILED, reason, page=page), next_at_s)
 
     def _drop_stuck(self, now_s: float) -> None:
         """Try again what was handed out too long ago: its callback hangs, or the engine lost it."""

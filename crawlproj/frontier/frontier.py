@@ -137,15 +137,17 @@ class Frontier:
         delay_ms: int,
         delays_ms: Mapping[str, int],
         heir_of: str = "",
+        flight_ms: int = 0,
     ) -> Hold | None:
         """Become the owner of *partition* if it is free, or was *heir_of*'s, known to be dead.
 
-        What earlier owners had on loan waits again, each domain for a full delay.
+        What earlier owners had on loan waits again, each domain for a full delay; and for *flight_ms* if the
+        owner may still live, cut off from Redis, with a request on its way.
         """
         answer = await self.door.run(
             "acquire_partition",
             self._keys(partition),
-            [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of],
+            [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of, flight_ms],
         )
         return Hold(partition, int(answer[0]), int(answer[1])) if answer[0] else None
 

@@ -297,7 +297,9 @@ class Parser:
         if late:
             # When Redis was away or the machine slept, all are late; whoever wakes first must not judge.
             return
-        dead = await self._queue.take_back_dead(now_ms, int(lease_s * 1000))
+        # One that reads a slow page is silent, but not dead.
+        silent_s = lease_s + self._config.parse_seconds
+        dead = await self._queue.take_back_dead(now_ms, int(silent_s * 1000))
         for parser, pages in dead.items():
             logger.warning("parser %s is dead, its %d pages are taken back", parser, pages)
         if dead:

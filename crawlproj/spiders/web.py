@@ -168,9 +168,13 @@ class WebSpider(Spider):
             return
         reason = error_name(failure.value)
         self.feed.judge(lease, Outcome.FAILED, reason)
+        yield FetchedPage(self.failure_of(lease, reason), lease)
+
+    def failure_of(self, lease: Lease, reason: str) -> Page:
+        """Return the page for a URL that failed for good; also called by the scheduler."""
         page = self._page(lease, 0, _path(lease)[1])
         page.error = reason
-        yield FetchedPage(page, lease)
+        return page
 
     def _page(self, lease: Lease, status: int, redirected_from: str) -> Page:
         return Page(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from crawlproj.frontier.frontier import Hold
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
@@ -147,3 +149,19 @@ async def test_a_new_owner_is_not_woken_but_looks_by_itself(at_hand: FrontierAtH
     await at_hand.acquire("b")
 
     assert await at_hand.count("sleep") == 0
+
+
+@pytest.mark.parametrize(("heir_of", "waits_ms"), [("", 30_000), ("a", 1000)], ids=["may live", "is dead"])
+async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ended(
+    at_hand: FrontierAtHand, heir_of: str, waits_ms: int
+) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/")
+    [_] = await at_hand.lease()
+    at_hand.now_ms += 20_000
+
+    await at_hand.frontier.acquire(
+        0, "b", ttl_ms=10_000, delay_ms=1000, delays_ms={}, heir_of=heir_of, flight_ms=30_000
+    )
+
+    assert await at_hand.due_ms("a.test") == 20_000 + waits_ms

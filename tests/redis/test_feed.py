@@ -123,6 +123,7 @@ class Shards:
             Pacer(rules or DelayRules(0.0)),
             limits,
             robots=robots,
+            failure_page=lambda lease, reason: reason.encode(),
             on_work=on_work,
             on_end=lambda reason, error: shard.ends.append((reason, error)),
             clock=lambda: boot_clock() + shard.skew_s,
@@ -705,7 +706,7 @@ async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shard
     assert 58 < due_s <= 60.5
 
 
-async def test_robots_txt_that_never_can_be_had_ends_in_urls_skipped(shards: Shards) -> None:
+async def test_robots_txt_that_never_can_be_had_ends_in_failures_with_a_page(shards: Shards) -> None:
     shard = await robots_shard(shards, "https://a.test/", retry_s=0.02)
     fetches = 0
 
@@ -715,11 +716,14 @@ async def test_robots_txt_that_never_can_be_had_ends_in_urls_skipped(shards: Sha
             assert isinstance(one, RobotsFetch)
             fetches += 1
             shard.feed.robots_ended(one, rules_of("", None), Ended(error="dns"))
-        return fetches == LONG.max_attempts and not shard.feed.has_work
+        return fetches == 5 and not shard.feed.has_work
 
     await until(crawl)
+    await until(lambda: not shard.feed._settlements)
 
-    assert (await shards.figures()).counts["reason:robots_unreachable"] == 1
+    figures = await shards.figures()
+    assert (figures.counts["failed"], figures.counts["reason:robots_unreachable"]) == (1, 1)
+    assert await shards.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"robots_unreachable"]
 
 
 async def test_a_redirected_robots_txt_is_the_domains_next_request(shards: Shards) -> None:

@@ -6,6 +6,7 @@
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] owner  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how long it is owned without renewal (ms)
 -- ARGV[4] delay of a domain (ms)  ARGV[5] JSON object domain -> delay (ms)  ARGV[6] an owner known to be dead, or ''
+-- ARGV[7] how long a request of an owner not known to be dead may be on its way (ms)
 -- returns {epoch, number of the last lease, leases put back}, or {0, owner, ms until it is free}
 local now = tonumber(ARGV[2])
 if now == 0 then
@@ -22,13 +23,14 @@ if owner ~= '' and till > now and owner ~= ARGV[6] then return {0, owner, till -
 epoch = epoch + 1
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'until', now + ARGV[3], 'sleep', 0)
 local lent, delays = redis.call('ZREVRANGE', KEYS[4], 0, -1), cjson.decode(ARGV[5])
+local flight = owner == ARGV[6] and 0 or tonumber(ARGV[7])
 for _, token in ipairs(lent) do
   local lane, domain, entry = string.match(token, '^%d+ (%d) (%S+) (.*)$')
   redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, entry)
   local state = redis.call('HGET', KEYS[3], domain)
   local due, rest, delay = string.match(state, '^(%d+) %d+ (%d+ %d+ %d+ (%d+))$')
-  -- Nobody knows when the last request ended: not later than now, so a full delay from now is polite.
-  due = math.max(tonumber(due), now + math.max(tonumber(delay), delays[domain] or tonumber(ARGV[4])))
+  -- Nobody knows when the last request ended: of a dead owner not later than now, so a full delay is polite.
+  due = math.max(tonumber(due), now + math.max(tonumber(delay), delays[domain] or tonumber(ARGV[4]), flight))
   redis.call('HSET', KEYS[3], domain, due .. ' 0 ' .. rest)
   redis.call('ZADD', KEYS[2], due, domain)
 end
