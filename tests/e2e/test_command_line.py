@@ -156,7 +156,16 @@ COMMANDS = [
     Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: at least 1"),
     Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "65 shards: choose 1 to 64"),
     Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb brings its own seeds"),
-    Mistake("status", EXIT_REDIS, "another data directory", {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"}),
+    Mistake(
+        "seed http://a.example/",
+        EXIT_REDIS,
+        "another data directory",
+        {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"},
+    ),
+    Mistake(
+        "status", EXIT_USAGE, "There is no crawl in '.*nowhere'", {"REDIS_URL": "", "CRAWL_DATA": "nowhere"}
+    ),
+    Mistake("shards 2", EXIT_USAGE, "There is no crawl in", {"REDIS_URL": "", "CRAWL_DATA": "nowhere"}),
 ]
 
 
