@@ -145,7 +145,9 @@ class Feed:
         self._queue_checked_s = -math.inf
         self._queue_full = False
         self._share = 1.0
-        self._opened_s = 0.0
+        self._kept_s = -math.inf
+        #: From when on a shard that is not there counts as dead.
+        self._judges_from_s = math.inf
         self._closing = False
         self._ended = False
         self._error: CrawlError | None = None
@@ -271,7 +273,6 @@ class Feed:
     async def open(self) -> None:
         """Claim the shard number and start. Raises ShardTaken, Fenced or what Redis has to say."""
         await self.number.claim()
-        self._opened_s = self._clock()
         await self._keep()
         self._tasks = [
             asyncio.create_task(self._pump(), name="feed pump"),
@@ -376,6 +377,12 @@ class Feed:
         self._woken.clear()
         due_in_ms = await self.frontier.renew(list(self._holds.values()), ttl_ms)
         await self.number.keep(starting=self.starting)
+        after_s = self._clock()
+        if after_s - self._kept_s > self._limits.shard_lease_s / 2:
+            # Just come, or Redis was away, or we were asleep: the others may be late as well. Whoever is back
+            # first must not take what is theirs.
+            self._judges_from_s = after_s + self._limits.shard_lease_s
+        self._kept_s = before_s
         lapsed = before_s >= self._owned_until_s
         self._owned_until_s = before_s + self._limits.shard_lease_s * 0.75
         if lapsed and self.pacer.buffered:
@@ -390,8 +397,7 @@ class Feed:
         elif self.number.number >= run_map.shards and not self._holds:
             self._end("retired", None)
         alive = set(run_map.alive)
-        if before_s - self._opened_s < self._limits.shard_lease_s:
-            # Shards started together: leave each the time to come before its partitions are shared out.
+        if after_s < self._judges_from_s:
             alive = set(range(run_map.shards))
         self._wanted = partitions_of(self.number.number, self.frontier.partitions, run_map.shards, alive)
         for partition in self._wanted - set(self._holds):

@@ -18,11 +18,11 @@ from crawlproj.simweb.spec import WorldSpec
 pytestmark = pytest.mark.e2e
 
 #: Requests a shard may have had in flight when it was killed: one per domain, no more.
-SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=25, latency_ms=20, throttle_share=0.0)
+SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=20, size_spread=0.3, latency_ms=20, throttle_share=0.0)
 
 
 def test_two_shards_fetch_every_url_once_and_never_share_a_domain(crew_of: Callable[..., Any]) -> None:
-    crew = crew_of(WorldSpec(seed=5, domains=30, pages_per_domain=15))
+    crew = crew_of(WorldSpec(seed=5, domains=30, pages_per_domain=15, size_spread=0.3))
 
     crew.start(shards=2)
     crew.finish()
@@ -102,7 +102,7 @@ def test_a_paused_shard_that_was_replaced_stops_itself(crew_of: Callable[..., An
 
 
 def test_shards_change_from_two_to_three_to_one_while_running(crew_of: Callable[..., Any]) -> None:
-    crew = crew_of(WorldSpec(seed=4, domains=24, pages_per_domain=30, latency_ms=20))
+    crew = crew_of(WorldSpec(seed=4, domains=24, pages_per_domain=30, size_spread=0.3, latency_ms=20))
     first, second = crew.start(shards=2)
     crew.wait_for_fetched(60)
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -801,3 +803,29 @@ async def test_a_download_we_cut_ourselves_is_not_tried_again_nor_held_against_i
 
     backed_off = shard.feed._held[lease.token].next_at_s > boot_clock() + 30
     assert backed_off is again
+
+
+async def test_the_first_back_after_redis_was_away_takes_nothing_from_those_who_are_late(
+    redis_server_factory: Callable[..., Any], tmp_path: Path
+) -> None:
+    server = redis_server_factory()
+    door = await Door.open(url=server.url, data_dir=tmp_path)
+    shards = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=2))
+    first, late = [await shards.open(number) for number in (0, 1)]
+    await until(lambda: len(first.feed.partitions) == len(late.feed.partitions) == PARTITIONS // 2)
+    # Past the time in which they leave each other's partitions alone because both have just come.
+    await until(lambda: boot_clock() > first.feed._judges_from_s)
+
+    server.pause()
+    await late.kill()
+    lost_s = boot_clock()
+    await until(lambda: boot_clock() > lost_s + 2 * LIMITS.shard_lease_s)
+    server.unpause()
+    back_s = boot_clock()
+    await until(lambda: first.feed._judges_from_s > back_s)
+
+    assert len(first.feed._wanted) == len(first.feed.partitions) == PARTITIONS // 2
+    # Until it is plain that the other does not come back.
+    await until(lambda: len(first.feed.partitions) == PARTITIONS)
+    await first.kill()
+    await door.close()
