@@ -12,14 +12,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 from crawlproj.errors import BadSetting
+from crawlproj.model.urls import DROPPED_PARAMETERS, SKIPPED_EXTENSIONS
 
 #: A run's name becomes a directory and a part of every key.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 PREFIX = "CRAWL_"
+_CONTACT = re.compile(r"[^\s()<>@]+@[^\s()<>@]+\.[^\s()<>@]+|https?://[^\s()<>]+")
 
 
 def ours(default: Any, sentence: str, **rules: Any) -> Any:
@@ -33,7 +36,7 @@ def theirs(default: Any, sentence: str, **rules: Any) -> Any:
 
 
 def _declare(default: Any, sentence: str, prefix: str, rules: dict[str, Any]) -> Any:
-    rules = {"least": None, "most": None, "choices": (), "secret": False, **rules}
+    rules = {"least": None, "most": None, "choices": (), "secret": False, "optional": False, **rules}
     metadata = {"sentence": sentence, "prefix": prefix, **rules}
     shown = not rules["secret"]
     if isinstance(default, dict):
@@ -85,6 +88,9 @@ class Config:
         most=86400,
     )
     domain_pages: int = ours(0, "How many URLs of a domain are admitted; 0 means no limit.", least=0)
+    domain_bytes: int = ours(
+        0, "How many bytes are fetched from a domain before it is parked; 0 means no limit.", least=0
+    )
     delay_factor: float = ours(
         0.0,
         "A domain rests at least this many times its last response time between requests.",
@@ -92,22 +98,139 @@ class Config:
         most=100,
     )
     max_delay_seconds: float = ours(
-        300.0, "No Crawl-delay and no backoff makes a domain wait longer than this.", least=0, most=86400
+        300.0, "No Crawl-delay makes a domain wait longer than this.", least=0, most=86400
     )
     backoff_seconds: float = ours(
-        5.0,
-        "The first wait after a 429 or 503 without Retry-After; it doubles from there.",
+        10.0,
+        "The first wait after a 429, a 503 or a failure; it doubles with each more in a row.",
         least=0.1,
         most=3600,
     )
+    max_backoff_seconds: float = ours(
+        3600.0,
+        "The longest of these waits. A domain that asks for a longer one (Retry-After) is parked until then.",
+        least=0.1,
+        most=86400,
+    )
+    give_up_failures: int = ours(
+        8,
+        "A domain that failed this often in a row is parked: its URLs are kept, and the run can end "
+        "without them; 0 means never.",
+        least=0,
+        most=1000,
+    )
+    parked_seconds: float = ours(
+        86400.0,
+        "How long such a domain stays parked before it is tried again, if the run still goes on then.",
+        least=1,
+        most=31_536_000,
+    )
+    ip_delay: float = ours(
+        0.0,
+        "Seconds between the end of one request to an IP address and the next, whatever its domain and "
+        "shard; 0 means that addresses do not matter.",
+        least=0,
+        most=3600,
+    )
+    contact: str | None = ours(
+        None,
+        "How people whose sites are visited can reach you: a mail address or a URL. It stands in the user "
+        "agent; public addresses are not crawled without.",
+    )
+    allow_addresses: tuple[str, ...] = ours(
+        (),
+        "Addresses and networks that may be crawled although they are private, loopback or otherwise not "
+        "public: 127.0.0.0/8.",
+        optional=True,
+    )
     robots_seconds: float = ours(
         86400.0,
-        "How long a domain's robots.txt is believed before it is fetched again.",
+        "How long a robots.txt is believed before it is fetched again.",
         least=1,
         most=604800,
     )
+    robots_bytes: int = ours(
+        64_000_000, "How much of Redis the robots.txt of all sites may take.", least=65_536
+    )
+    obey_noindex: bool = ours(
+        True, "Whether of a page that says noindex, in a robots meta or in X-Robots-Tag, no text is stored."
+    )
+    sitemaps: bool = ours(False, "Whether the sitemaps that robots.txt names are read for URLs.")
+    sitemap_bytes: int = ours(50_000_000, "How many bytes of a sitemap are read, inflated.", least=1024)
+    sitemap_urls: int = ours(50_000, "How many URLs of a sitemap are taken.", least=1)
+    drop_parameters: tuple[str, ...] = ours(
+        DROPPED_PARAMETERS,
+        "Query parameters that say who came and not what is shown; they are cut from every URL. A star at "
+        "the end stands for any more letters.",
+        optional=True,
+    )
+    scope: str = ours(
+        "everything",
+        "Which links are followed: all, those within the domain or the host of their page, those to "
+        "CRAWL_SCOPE_DOMAINS (list), or none (seeds).",
+        choices=("everything", "domain", "host", "list", "seeds"),
+    )
+    scope_domains: tuple[str, ...] = ours(
+        (), 'Domains and hosts of the scope "list", with all below them.', optional=True
+    )
+    include: tuple[str, ...] = ours(
+        (), "Regular expressions; a link is followed only if its URL matches one of them.", optional=True
+    )
+    exclude: tuple[str, ...] = ours(
+        (), "Regular expressions; a URL that matches one of them is not fetched.", optional=True
+    )
+    exclude_file: str | None = ours(
+        None,
+        "A file of domains, host/path beginnings and re:PATTERN lines that are not fetched; read again "
+        "when it changes.",
+    )
+    skip_extensions: tuple[str, ...] = ours(
+        SKIPPED_EXTENSIONS, "Links to files with these endings are not followed.", optional=True
+    )
+    max_url: int = ours(2048, "How many characters a URL may have.", least=64, most=65_536)
+    trap_segments: int = ours(
+        3, "A URL in whose path a segment comes back more often than this is taken for a trap.", least=1
+    )
+    trap_depth: int = ours(20, "So is one whose path has more segments than this.", least=1)
+    trap_parameters: int = ours(12, "And one with more query parameters than this.", least=0)
+    trap_variants: int = ours(
+        1000, "How many URLs that differ only in numbers or parameters a domain is asked for.", least=1
+    )
+    parked_urls: int = ours(
+        100_000, "How many URLs taken for traps are kept to be looked at; the oldest go first.", least=0
+    )
     max_body: int = ours(
-        1_000_000, "How many bytes of a body are kept; the rest is cut off and said so.", least=1024
+        100_000, "How many bytes of a body are read; the rest is cut off and said so.", least=1024
+    )
+    max_headers: int = ours(131_072, "How many bytes the head of a response may have.", least=1024)
+    content_types: tuple[str, ...] = ours(
+        (
+            "text/html",
+            "application/xhtml+xml",
+            "text/plain",
+            "text/xml",
+            "application/xml",
+            "application/rss+xml",
+            "application/atom+xml",
+        ),
+        "Media types whose bodies are read; of others only the head is. text/* stands for all text.",
+        optional=True,
+    )
+    connect_seconds: float = ours(10.0, "How long a connection may take, TLS included.", least=0.1, most=600)
+    header_seconds: float = ours(
+        20.0, "How long the head of a response may take after the request was sent.", least=0.1, most=3600
+    )
+    idle_seconds: float = ours(
+        15.0, "How long a body may stand still before it is given up.", least=0.1, most=3600
+    )
+    idle_connections: int = ours(
+        256, "How many connections are kept open between requests, in all.", least=0, most=100_000
+    )
+    idle_per_host: int = ours(2, "How many of them to one host.", least=0, most=1000)
+    keep_alive_seconds: float = ours(15.0, "How long such a connection is kept.", least=0, most=3600)
+    dns_seconds: float = ours(300.0, "How long the addresses of a name are believed.", least=0, most=86400)
+    dns_failure_seconds: float = ours(
+        60.0, "How long a name that has no address is not asked for again.", least=0, most=86400
     )
     page_queue_soft: int = ours(2000, "Pages in the queue above which shards lease less.", least=1)
     page_queue_hard: int = ours(
@@ -164,6 +287,15 @@ class Config:
         {},
         'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.',
     )
+    download_verify_certificates: bool = theirs(
+        True, "Whether a site must prove its name by a certificate that is trusted."
+    )
+    download_fail_on_dataloss: bool = theirs(
+        True, "Whether a body that ends too early is a failure; the last attempt takes what there is."
+    )
+    dnscache_enabled: bool = theirs(True, "Whether addresses of names are kept for a while.")
+    dnscache_size: int = theirs(10_000, "How many names.", least=1)
+    dns_timeout: float = theirs(10.0, "Seconds a name may take to be resolved.", least=0.1, most=600)
     download_timeout: float = theirs(30.0, "Seconds a download may take.", least=0.1, most=3600)
     concurrent_requests: int = theirs(
         128, "How many domains a shard fetches from at the same time.", least=1, most=10_000
@@ -189,6 +321,13 @@ class Config:
     scheduler_idle_before_close: float = theirs(
         0.0, "Seconds a shard waits for new work when there is none left.", least=0, most=86400
     )
+
+    @property
+    def introduction(self) -> str:
+        """Return the user agent, with how its owner can be reached."""
+        if self.contact is None or self.contact in self.user_agent:
+            return self.user_agent
+        return f"{self.user_agent} (+{self.contact})"
 
     @property
     def robots_agent(self) -> str:
@@ -226,7 +365,8 @@ def _read(option: Field[Any], value: object) -> Any:
     read, noun = _READERS[kind]
     shown = "" if rules["secret"] else f"={value!r}"
     try:
-        result = read(value)
+        # Nothing, where nothing is a choice: -s CRAWL_EXCLUDE= on the command line.
+        result = () if rules["optional"] and value in ("", (), []) else read(value)
     except (ValueError, TypeError, KeyError):
         raise BadSetting(f"{name}{shown} is not a valid {noun}. {_remedy(option)}") from None
     chosen = result if isinstance(result, tuple) else (result,)
@@ -292,6 +432,37 @@ def _check_together(config: Config) -> None:
         )
     for domain, slot in config.download_slots.items():
         _check_slot(domain, slot)
+    for name in ("include", "exclude"):
+        for pattern in getattr(config, name):
+            _check_pattern(name, pattern)
+    for network in config.allow_addresses:
+        _check_network(network)
+    if config.contact is not None and not _CONTACT.fullmatch(config.contact):
+        raise BadSetting(
+            f"CRAWL_CONTACT={config.contact!r} is neither a mail address nor a URL. Give one at which people "
+            "whose sites are visited can reach you: you@example.org or https://example.org/bot."
+        )
+    if config.scope == "list" and not config.scope_domains:
+        raise BadSetting('CRAWL_SCOPE="list" follows nothing without CRAWL_SCOPE_DOMAINS. Name some domains.')
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as exc:
+        raise BadSetting(
+            f"CRAWL_{name.upper()} has {pattern!r}, which is no regular expression: {exc}."
+        ) from exc
+
+
+def _check_network(network: str) -> None:
+    try:
+        ip_network(network)
+    except ValueError as exc:
+        raise BadSetting(
+            f"CRAWL_ALLOW_ADDRESSES has {network!r}: {exc}. Give addresses or networks, "
+            "such as 127.0.0.0/8 or 10.1.2.3."
+        ) from exc
 
 
 def _check_slot(domain: str, slot: Mapping[str, Any]) -> None:

@@ -83,8 +83,10 @@ class Outcome(StrEnum):
     FAILED = "failed"
     #: Waits again, behind the others of its lane, with one attempt more.
     RETRY = "retry"
-    #: Not fetched and not to be: robots.txt says no.
+    #: Not fetched and not to be: robots.txt or a rule of ours says no.
     SKIPPED = "skipped"
+    #: Not fetched: taken for a trap. Kept where people can look at it, and let it go on.
+    PARKED = "parked"
     #: Given back unused; it is the next of its lane again.
     RETURNED = "returned"
     #: Not ended: only tells the delay of its domain, for whoever may have to take over.
@@ -96,7 +98,8 @@ class Settlement:
     """What the frontier is told about a lease that ended.
 
     ``wait_ms`` counts from now: the domain is not due before. ``delay_ms`` is the domain's delay as
-    its owner knows it, kept for whoever takes over. ``page`` goes onto the page queue in the same step.
+    its owner knows it, ``fails`` its failures in a row: both kept for whoever takes over. ``fetched_bytes``
+    count against its budget. ``page`` goes onto the page queue in the same step.
     """
 
     lease: Lease
@@ -104,6 +107,8 @@ class Settlement:
     reason: str = ""
     wait_ms: int = 0
     delay_ms: int = 0
+    fails: int = 0
+    fetched_bytes: int = 0
     page: bytes = b""
 
 
@@ -127,6 +132,8 @@ class Page:
     truncated: bool = False
     redirected_from: str = ""
     error: str = ""
+    #: 0: an ordinary page. A sitemap: 1, and one more for each sitemap index on the way to it.
+    sitemap_level: int = 0
 
 
 @dataclass(slots=True)

@@ -13,6 +13,19 @@ from crawlproj.errors import BadUrl
 _SUFFIXES = PublicSuffixList()
 _SCHEMES = frozenset({"http", "https"})
 
+#: Query parameters that say who came, or from where, and not what is shown. A star: any more letters.
+DROPPED_PARAMETERS: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "phpsessid", "jsessionid")
+#: Files that hold no text a crawl for text could use.
+# fmt: off
+SKIPPED_EXTENSIONS: tuple[str, ...] = (
+    "7z", "aac", "apk", "avi", "avif", "bin", "bmp", "bz2", "css", "deb", "dmg", "doc", "docx", "eot",
+    "epub", "exe", "flac", "flv", "gif", "gz", "ico", "iso", "jar", "jpeg", "jpg", "js", "m4a", "m4v",
+    "mkv", "mov", "mp3", "mp4", "mpeg", "mpg", "msi", "odp", "ods", "odt", "ogg", "ogv", "opus", "otf",
+    "pdf", "png", "ppt", "pptx", "rar", "rpm", "svg", "swf", "tar", "tgz", "tif", "tiff", "ttf", "wav",
+    "webm", "webp", "wma", "wmv", "woff", "woff2", "xls", "xlsx", "xz", "zip", "zst",
+)
+# fmt: on
+
 
 def canonicalise(url: str, base: str | None = None) -> str:
     """Return *url* as the WHATWG URL standard writes it, without fragment, empty query or credentials.
