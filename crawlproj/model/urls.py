@@ -13,6 +13,91 @@ from crawlproj.errors import BadUrl
 _SUFFIXES = PublicSuffixList()
 _SCHEMES = frozenset({"http", "https"})
 
+#: Query parameters that say who came and from where, not what is shown. A star stands for any more letters.
+#: `UrlRules` looks at them without regard to case. Names that many sites use for content (``ref``,
+#: ``source``, ``id``, ``s``, ``page``) are not here on purpose; docs/urls.md says more.
+DROPPED_PARAMETERS: tuple[str, ...] = (
+    # Campaigns and clicks: advertisers, mailings, analytics.
+    "utm_*",
+    "gclid",
+    "gclsrc",
+    "gbraid",
+    "wbraid",
+    "dclid",
+    "fbclid",
+    "msclkid",
+    "yclid",
+    "ysclid",
+    "twclid",
+    "ttclid",
+    "igshid",
+    "li_fat_id",
+    "mc_cid",
+    "mc_eid",
+    "mkt_tok",
+    "_hsenc",
+    "_hsmi",
+    "__hssc",
+    "__hstc",
+    "__hsfp",
+    "hsctatracking",
+    "vero_id",
+    "vero_conv",
+    "oly_anon_id",
+    "oly_enc_id",
+    "_openstat",
+    "_ga",
+    "_gl",
+    "mtm_*",
+    "matomo_*",
+    "piwik_*",
+    "pk_campaign",
+    "pk_kwd",
+    "pk_source",
+    "pk_medium",
+    "pk_content",
+    "wt_mc",
+    "at_campaign",
+    "at_medium",
+    "s_cid",
+    "ncid",
+    # Sessions.
+    "phpsessid",
+    "jsessionid",
+    "aspsessionid*",
+    "asp.net_sessionid",
+    "cfid",
+    "cftoken",
+    "sessionid",
+    "session_id",
+    "zenid",
+    "oscsid",
+    # Only when the value looks like an id: see `ID_PARAMETERS`.
+    "sid",
+    "session",
+    "sess",
+)
+#: Parameters of the list above that have other meanings as well: they go only with a value that can be
+#: nothing but an id, 16 or more letters and digits with a digit among them.
+ID_PARAMETERS = frozenset({"sid", "session", "sess"})
+
+#: Endings of files that have no text or links for us. Types that may be extracted one day (pdf, doc) are
+#: among them: a crawl that wants them says so by a shorter list.
+SKIPPED_EXTENSIONS: tuple[str, ...] = (
+    *("7z", "apk", "bin", "bz2", "cab", "deb", "dmg", "exe", "gz", "iso", "jar", "msi", "pkg", "rar", "rpm"),
+    *("tar", "tgz", "war", "whl", "xz", "zip", "zst"),
+    *("ai", "avif", "bmp", "cr2", "eps", "gif", "heic", "ico", "jpeg", "jpg", "jxl", "png", "psd", "raw"),
+    *("svg", "svgz", "tif", "tiff", "webp"),
+    *("aac", "aif", "aiff", "flac", "m4a", "mid", "midi", "mp3", "oga", "ogg", "opus", "ra", "wav", "wma"),
+    *("3gp", "asf", "avi", "flv", "m3u8", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "ogv", "qt", "swf"),
+    *("ts", "vob", "webm", "wmv"),
+    *("eot", "otf", "ttf", "woff", "woff2"),
+    *("css", "js", "map", "mjs", "wasm"),
+    *("azw3", "doc", "docx", "epub", "mobi", "odg", "odp", "ods", "odt", "pdf", "pps", "ppt", "pptx", "ps"),
+    *("rtf", "xls", "xlsx"),
+    *("class", "dat", "db", "dll", "mdb", "o", "parquet", "pyc", "so", "sqlite", "torrent"),
+)
+
 #: Query parameters that say who came, or from where, and not what is shown. A star: any more letters.
 DROPPED_PARAMETERS: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "phpsessid", "jsessionid")
 #: Files that hold no text a crawl for text could use.
