@@ -9,7 +9,7 @@ from crawlproj.errors import BadEnvelope
 from crawlproj.model.records import Page
 
 #: First byte of every envelope. A new layout takes a new byte.
-VERSION = b"\xe1"
+VERSION = b"\xe2"
 #: Below this many bytes compressing costs more than it saves.
 _SMALL_BYTES = 1024
 #: No page is larger; a size beyond it in an envelope means damage.
@@ -37,6 +37,7 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     truncated: bool
     redirected_from: str
     error: str
+    sitemap_level: int
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -71,6 +72,7 @@ def pack(page: Page) -> bytes:
             truncated=page.truncated,
             redirected_from=page.redirected_from,
             error=page.error,
+            sitemap_level=page.sitemap_level,
         )
     )
 
@@ -104,6 +106,7 @@ def unpack(data: bytes) -> Page:
         truncated=fields.truncated,
         redirected_from=fields.redirected_from,
         error=fields.error,
+        sitemap_level=fields.sitemap_level,
     )
 
 

@@ -28,6 +28,7 @@ pages = st.builds(
     truncated=st.booleans(),
     redirected_from=texts,
     error=texts,
+    sitemap_level=numbers,
 )
 
 
@@ -68,7 +69,17 @@ def test_a_body_the_server_compressed_travels_as_it_came() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x00", b"\xe2rest", b"\x80\x04pickle", VERSION, VERSION + b"\x90", VERSION + b"{}"]
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"\xe1older",
+        b"\xe3newer",
+        b"\x80\x04pickle",
+        VERSION,
+        VERSION + b"\x90",
+        VERSION + b"{}",
+    ],
 )
 def test_what_is_no_envelope_is_refused(data: bytes) -> None:
     with pytest.raises(BadEnvelope):
