@@ -1,0 +1,320 @@
+"""Reads one HTTP/1.1 response from bytes in any pieces, as servers write them and not as they should.
+
+Pure: no sockets, no clock. However the bytes are cut into pieces, the result is the same, and what is kept
+of them besides the body is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from scrapy.exceptions import DownloadFailedError
+
+MAX_HEADER_LINES = 1000
+#: A chunk's size in hexadecimal and its extensions, which nobody uses.
+MAX_CHUNK_LINE_BYTES = 4096
+#: "100 Continue", "103 Early Hints" before the answer itself.
+MAX_INTERIM = 10
+
+_STATUS_LINE = re.compile(rb"(?:HTTP/(\d{1,2})(?:\.(\d{1,2}))?|ICY)[ \t]+([1-9]\d\d)(?!\d)", re.IGNORECASE)
+# Some servers end their lines with LF only, some only the last ones.
+_HEAD_END = re.compile(rb"\n\r?\n")
+_LENGTH = re.compile(rb"\d{1,18}")
+_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
+_KEEP_ALIVE_S = re.compile(rb"timeout\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
+
+
+class BadResponseError(DownloadFailedError):
+    """What came is no HTTP, or says two things at once."""
+
+
+class HeadersTooLargeError(DownloadFailedError):
+    """The head of the response goes on beyond its limit."""
+
+
+@dataclass(slots=True)
+class Head:
+    """The status line and the headers: names in title case, values as they came, in order."""
+
+    protocol: str
+    status: int
+    headers: dict[bytes, list[bytes]]
+    #: What Content-Length says; None if it is not there, unreadable, or overruled by chunks.
+    content_length: int | None
+    is_chunked: bool
+    #: Whether the server would take another request on this connection.
+    keeps_alive: bool
+
+    @property
+    def keep_alive_s(self) -> float | None:
+        """How long the server says it keeps an idle connection."""
+        for value in self.headers.get(b"Keep-Alive", ()):
+            if found := _KEEP_ALIVE_S.search(value):
+                return float(found[1])
+        return None
+
+
+class ResponseParser:
+    """Takes a response piece by piece: `feed` each, and `feed_end` when the server closes.
+
+    ``head`` is None until all of it came. ``is_complete``: the response ended as it should.
+    ``loss``: why its body can no longer end so (broken chunks, early close); what came before stands.
+    """
+
+    def __init__(self, *, is_head: bool, max_head_bytes: int) -> None:
+        self.head: Head | None = None
+        self.is_complete = False
+        self.loss: str | None = None
+        self._is_head = is_head
+        self._max_head_bytes = max_head_bytes
+        self._has_excess = False
+        # Before the head is complete: what came of it, and how far it was searched for its end.
+        self._start = b""
+        self._later = bytearray()
+        self._searched = 0
+        self._blank_bytes = 0
+        self._interim = 0
+        # In the body: bytes left of the whole of it, or of the chunk; None: until the server closes.
+        self._left: int | None = None
+        self._line = b""
+        self._is_after_chunk = False
+        self._is_in_trailers = False
+        self._trailer_bytes = 0
+
+    @property
+    def may_reuse(self) -> bool:
+        """Whether the connection is ready for another request."""
+        return self.is_complete and not self._has_excess and self.head is not None and self.head.keeps_alive
+
+    @property
+    def left_bytes(self) -> int | None:
+        """How much of the body is still to come, if that is known."""
+        return None if self.head is None or self.head.is_chunked else self._left
+
+    def feed(self, data: bytes) -> bytes:
+        """Take *data* in; return what of the body was in it.
+
+        `BadResponseError` and `HeadersTooLargeError` end it: feed no more then, nor when it is complete.
+        """
+        head = self.head
+        if head is None:
+            found = self._feed_head(data)
+            if found is None:
+                return b""
+            head, data = found
+            self._begin_body(head)
+            if self.is_complete:
+                self._has_excess = bool(data)
+                return b""
+        if head.is_chunked:
+            return self._feed_chunks(data)
+        left = self._left
+        if left is None:
+            return data
+        if len(data) < left:
+            self._left = left - len(data)
+            return data
+        self._left = 0
+        self.is_complete = True
+        if len(data) > left:
+            self._has_excess = True
+            return data[:left]
+        return data
+
+    def feed_end(self) -> None:
+        """The server closed in good order; nothing more will come."""
+        if self.is_complete or self.loss or self.head is None:
+            return
+        if self._is_in_trailers or (self._left is None and not self.head.is_chunked):
+            self.is_complete = True
+            # Closed: not the parser's to say, but true.
+            self._has_excess = True
+        elif self.head.is_chunked:
+            self.loss = "the connection ended before the last chunk"
+        else:
+            self.loss = f"the connection ended {self._left} bytes before Content-Length"
+
+    # --- the head -------------------------------------------------------------------------------------
+
+    def _feed_head(self, data: bytes) -> tuple[Head, bytes] | None:
+        """Take a piece of the head; return it and what follows once all of it came."""
+        while True:
+            if not self._start:
+                data = self._skip_blank_lines(data)
+                if not data:
+                    return None
+            found = self._search_end(data)
+            if found is None:
+                return None
+            text, rest = found
+            head = _read_head(text, is_head=self._is_head)
+            if head.status >= 200 or head.status == 101:
+                return head, rest
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise BadResponseError(f"The server sent more than {MAX_INTERIM} interim responses (1xx).")
+            self._start, self._later, self._searched = b"", bytearray(), 0
+            data = rest
+
+    def _skip_blank_lines(self, data: bytes) -> bytes:
+        stripped = data.lstrip(b"\r\n")
+        self._blank_bytes += len(data) - len(stripped)
+        if self._blank_bytes > self._max_head_bytes:
+            raise BadResponseError(f"{self._blank_bytes} bytes of blank lines came in place of a response.")
+        return stripped
+
+    def _search_end(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Return the head without its blank line and what follows, or None if its end has not come yet."""
+        whole: bytes | bytearray
+        # Most heads come in one piece and need no copy.
+        if not self._start:
+            self._start = whole = data
+        else:
+            if not self._later:
+                self._later += self._start
+            self._later += data
+            whole = self._later
+        begin = bytes(whole[:5]).upper()
+        if not b"HTTP/".startswith(begin) and not b"ICY ".startswith(begin[:4]):
+            raise BadResponseError(f"The response begins with {bytes(whole[:40])!r} and not with HTTP/1.1.")
+        found = _HEAD_END.search(whole, self._searched)
+        length = found.start() if found else len(whole)
+        # The blank line itself may be cut in two, so a head may be longer by that before it is too long.
+        if length > self._max_head_bytes + (0 if found else 2):
+            raise HeadersTooLargeError(
+                f"The response's headers exceed CRAWL_MAX_HEADERS={self._max_head_bytes} bytes."
+            )
+        if found is None:
+            self._searched = max(0, len(whole) - 2)
+            return None
+        return bytes(whole[: found.start()]), bytes(whole[found.end() :])
+
+    def _begin_body(self, head: Head) -> None:
+        self.head = head
+        self._start, self._later = b"", bytearray()
+        has_none = self._is_head or head.status in (101, 204, 304)
+        self._left = 0 if has_none or head.is_chunked else head.content_length
+        self.is_complete = has_none or (self._left == 0 and not head.is_chunked)
+
+    # --- a chunked body -------------------------------------------------------------------------------
+
+    def _feed_chunks(self, data: bytes) -> bytes:
+        if self._line:
+            data, self._line = self._line + data, b""
+        pieces: list[bytes] = []
+        position, size = 0, len(data)
+        while position < size and not self.is_complete and self.loss is None:
+            if self._left:
+                piece = data[position : position + self._left]
+                pieces.append(piece)
+                position += len(piece)
+                self._left -= len(piece)
+                self._is_after_chunk = not self._left
+                continue
+            end = data.find(b"\n", position)
+            if (end if end >= 0 else size) - position > MAX_CHUNK_LINE_BYTES:
+                self._refuse_line()
+            elif end < 0:
+                self._line = data[position:]
+                break
+            else:
+                self._take_line(data[position:end].strip())
+                position = end + 1
+        if self.is_complete and position < size:
+            self._has_excess = True
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _take_line(self, line: bytes) -> None:
+        """Take a line between chunks: the end of one, the size of the next, or a trailer."""
+        if self._is_in_trailers:
+            self._trailer_bytes += len(line) + 1
+            if not line:
+                self.is_complete = True
+            elif self._trailer_bytes > self._max_head_bytes:
+                self._refuse_line()
+        elif self._is_after_chunk:
+            self._is_after_chunk = False
+            if line:
+                self.loss = f"{line[:40]!r} stands where a chunk should end"
+        elif size := _CHUNK_SIZE.fullmatch(line.partition(b";")[0].rstrip()):
+            self._left = int(size[0], 16)
+            self._is_in_trailers = not self._left
+        else:
+            self.loss = f"{line[:40]!r} is not the size of a chunk"
+
+    def _refuse_line(self) -> None:
+        if self._is_in_trailers:
+            # The body is whole; what follows it is not worth waiting for.
+            self.is_complete = self._has_excess = True
+        else:
+            self.loss = f"the line before a chunk exceeds {MAX_CHUNK_LINE_BYTES} bytes"
+
+
+def _read_head(text: bytes, *, is_head: bool) -> Head:
+    lines = text.split(b"\n")
+    if len(lines) > MAX_HEADER_LINES + 1:
+        raise HeadersTooLargeError(f"The response has more than {MAX_HEADER_LINES} header lines.")
+    status_line = _STATUS_LINE.match(lines[0])
+    if status_line is None:
+        raise BadResponseError(f"The response begins with {lines[0][:40]!r} and not with HTTP/1.1.")
+    major, minor, status = status_line.groups()
+    headers = _read_headers(lines)
+    codings = headers.get(b"Transfer-Encoding")
+    is_chunked = codings is not None and b"chunked" in b",".join(codings).lower()
+    lengths = headers.get(b"Content-Length")
+    content_length = None
+    if lengths and not is_chunked:
+        # A HEAD, or a 304, may say what it likes about a body that does not come.
+        content_length = _read_length(lengths, may_differ=is_head or status == b"304")
+    return Head(
+        protocol="HTTP/1.0" if major is None else f"HTTP/{int(major)}.{int(minor or 0)}",
+        status=int(status),
+        headers=headers,
+        content_length=content_length,
+        is_chunked=is_chunked,
+        # Both framings at once: where the body ends depends on who reads it. And 101 ends HTTP.
+        keeps_alive=(
+            _keeps_alive(major, minor, headers) and not (is_chunked and lengths) and status != b"101"
+        ),
+    )
+
+
+def _read_headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:
+    headers: dict[bytes, list[bytes]] = {}
+    values: list[bytes] | None = None
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if line[:1] in (b" ", b"\t"):
+            # The old way to go on with the line before.
+            if values:
+                values[-1] = values[-1] + b" " + line.strip()
+            continue
+        if not colon or not (name := name.strip()):
+            values = None
+            continue
+        name = name.title()
+        values = headers.get(name)
+        if values is None:
+            headers[name] = values = [value.strip()]
+        else:
+            values.append(value.strip())
+    return headers
+
+
+def _read_length(values: list[bytes], *, may_differ: bool) -> int | None:
+    found = {part.strip() for value in values for part in value.split(b",")}
+    lengths = {int(text) for text in found if _LENGTH.fullmatch(text)}
+    if len(lengths) > 1 and not may_differ:
+        raise BadResponseError(f"The response has several lengths: {b', '.join(values)[:80]!r}.")
+    # Unreadable: browsers read until the end of the connection, and so do we.
+    return lengths.pop() if len(lengths) == len(found) == 1 else None
+
+
+def _keeps_alive(major: bytes | None, minor: bytes | None, headers: dict[bytes, list[bytes]]) -> bool:
+    if major is None:
+        return False
+    options = b",".join(headers.get(b"Connection", ())).lower()
+    if int(major) == 1 and int(minor or 0) == 0:
+        return b"keep-alive" in options
+    return b"close" not in options
