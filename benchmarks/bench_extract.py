@@ -20,6 +20,7 @@ from scrapy.linkextractors import LinkExtractor
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from crawlproj.model.records import Page
+from crawlproj.model.urls import UrlRules
 from crawlproj.parsing.charset import decode
 from crawlproj.parsing.extract import _ELEMENTS, ExtractOptions, extract
 from crawlproj.parsing.language import language_of
@@ -76,7 +77,9 @@ def main() -> None:
     measure(
         "find links, metas, title", lambda tree: [node.attributes for node in tree.css(_ELEMENTS)], new_trees
     )
-    measure("resolve links", lambda found: canonical_links(found, pages[0].url, 5000), lambda: hrefs)
+    measure(
+        "resolve links", lambda found: canonical_links(found, pages[0].url, 5000, UrlRules()), lambda: hrefs
+    )
     measure("mark the ends of lines (only for all text)", mark_lines, lambda: plain)
     measure("all text", full_text, lambda: [parsed(text) for text in marked])
     measure("main text, fast", lambda tree: main_text(tree, "fast"), new_trees)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -81,12 +83,18 @@ DROPPED_PARAMETERS: tuple[str, ...] = (
 #: nothing but an id, 16 or more letters and digits with a digit among them.
 ID_PARAMETERS = frozenset({"sid", "session", "sess"})
 
+_LOOKS_LIKE_ID = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9-]{16,}").fullmatch
+#: Not behind a percent sign that begins no escape: decoding this one would complete it, "%%34%31".
+_ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_SESSION_IN_PATH = re.compile(r";jsessionid=[^/;]*", re.IGNORECASE)
+
 #: Endings of files that have no text or links for us. Types that may be extracted one day (pdf, doc) are
 #: among them: a crawl that wants them says so by a shorter list.
 SKIPPED_EXTENSIONS: tuple[str, ...] = (
     *("7z", "apk", "bin", "bz2", "cab", "deb", "dmg", "exe", "gz", "iso", "jar", "msi", "pkg", "rar", "rpm"),
     *("tar", "tgz", "war", "whl", "xz", "zip", "zst"),
-    *("ai", "avif", "bmp", "cr2", "eps", "gif", "heic", "ico", "jpeg", "jpg", "jxl", "png", "psd", "raw"),
+    *("avif", "bmp", "cr2", "eps", "gif", "heic", "ico", "jpeg", "jpg", "jxl", "png", "psd", "raw"),
     *("svg", "svgz", "tif", "tiff", "webp"),
     *("aac", "aif", "aiff", "flac", "m4a", "mid", "midi", "mp3", "oga", "ogg", "opus", "ra", "wav", "wma"),
     *("3gp", "asf", "avi", "flv", "m3u8", "m4v", "mkv", "mov", "mp4", "mpeg", "mpg", "ogv", "qt", "swf"),
@@ -95,21 +103,8 @@ SKIPPED_EXTENSIONS: tuple[str, ...] = (
     *("css", "js", "map", "mjs", "wasm"),
     *("azw3", "doc", "docx", "epub", "mobi", "odg", "odp", "ods", "odt", "pdf", "pps", "ppt", "pptx", "ps"),
     *("rtf", "xls", "xlsx"),
-    *("class", "dat", "db", "dll", "mdb", "o", "parquet", "pyc", "so", "sqlite", "torrent"),
+    *("class", "dat", "db", "dll", "mdb", "parquet", "pyc", "sqlite", "torrent"),
 )
-
-#: Query parameters that say who came, or from where, and not what is shown. A star: any more letters.
-DROPPED_PARAMETERS: tuple[str, ...] = ("utm_*", "gclid", "fbclid", "phpsessid", "jsessionid")
-#: Files that hold no text a crawl for text could use.
-# fmt: off
-SKIPPED_EXTENSIONS: tuple[str, ...] = (
-    "7z", "aac", "apk", "avi", "avif", "bin", "bmp", "bz2", "css", "deb", "dmg", "doc", "docx", "eot",
-    "epub", "exe", "flac", "flv", "gif", "gz", "ico", "iso", "jar", "jpeg", "jpg", "js", "m4a", "m4v",
-    "mkv", "mov", "mp3", "mp4", "mpeg", "mpg", "msi", "odp", "ods", "odt", "ogg", "ogv", "opus", "otf",
-    "pdf", "png", "ppt", "pptx", "rar", "rpm", "svg", "swf", "tar", "tgz", "tif", "tiff", "ttf", "wav",
-    "webm", "webp", "wma", "wmv", "woff", "woff2", "xls", "xlsx", "xz", "zip", "zst",
-)
-# fmt: on
 
 
 def canonicalise(url: str, base: str | None = None) -> str:
@@ -137,6 +132,57 @@ def canonicalise(url: str, base: str | None = None) -> str:
             raise BadUrl(f"{url!r} has no host; expected something like https://example.org/page")
         return canonicalise(f"{scheme}://{host}{colon}{port}/{path}")
     return href
+
+
+@dataclass(frozen=True)
+class UrlRules:
+    """What a crawler knows of URLs beyond the standard: which differ in writing, and not in what is shown.
+
+    *drop_parameters* are names as in `DROPPED_PARAMETERS`. The other parameters keep their order: there are
+    sites to which it means something.
+    """
+
+    drop_parameters: tuple[str, ...] = DROPPED_PARAMETERS
+    _names: frozenset[str] = field(init=False, repr=False, compare=False)
+    _beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = [name.lower() for name in self.drop_parameters]
+        object.__setattr__(self, "_names", frozenset(names))
+        object.__setattr__(self, "_beginnings", tuple(name[:-1] for name in names if name.endswith("*")))
+
+    def clean(self, url: str) -> str:
+        """Return canonical *url* without what the rules drop, and with its escapes written in one way.
+
+        The result is canonical, and cleaning it again changes nothing.
+        """
+        if "?" not in url and "%" not in url and ";" not in url:
+            return url
+        start = url.find("/", 8)
+        rest = url[start:]
+        if "%" in rest:
+            # %7e is ~ and %2f is %2F: two spellings that the standard leaves.
+            rest = _ESCAPE.sub(_tidy, rest)
+        path, _, query = rest.partition("?")
+        if ";" in path and "jsessionid" in self._names:
+            path = _SESSION_IN_PATH.sub("", path)
+        if query:
+            query = "&".join([part for part in query.split("&") if part and not self._drops(part)])
+        cleaned = f"{url[:start]}{path}?{query}" if query else url[:start] + path
+        # What was cut or decoded may have hidden a dot segment: "/..;jsessionid=1".
+        return canonicalise(cleaned) if "/." in path and cleaned != url else cleaned
+
+    def _drops(self, parameter: str) -> bool:
+        name, _, value = parameter.partition("=")
+        name = name.lower()
+        if name in ID_PARAMETERS:
+            return name in self._names and _LOOKS_LIKE_ID(value) is not None
+        return name in self._names or name.startswith(self._beginnings)
+
+
+def _tidy(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
 
 
 def host_of(url: str) -> str:

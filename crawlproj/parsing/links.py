@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from crawlproj.errors import BadUrl
-from crawlproj.model.urls import canonicalise, origin_of
+from crawlproj.model.urls import UrlRules, canonicalise, origin_of
 
 #: Longer links are dropped, and a longer base is ignored: a page could otherwise be made to say a short
 #: path with a megabyte in front of it five thousand times.
@@ -18,10 +18,10 @@ _OTHER_SCHEMES = ("javascript:", "mailto:", "tel:", "data:")
 _SAFE = re.compile(r"[A-Za-z0-9_~!$&()*+,;=@/.:-]+(?:\?[A-Za-z0-9_~!$&()*+,;=@/.:?%-]+)?").fullmatch
 
 
-def canonical_links(hrefs: Iterable[str], base: str, limit: int) -> tuple[list[str], bool]:
+def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules) -> tuple[list[str], bool]:
     """Return the canonical URLs of *hrefs*, different ones in their order, and whether there were more.
 
-    Each is what ``canonicalise(href, base)`` returns; what cannot be crawled is left out, and so are links
+    Each is ``rules.clean(canonicalise(href, base))``; what cannot be crawled is left out, and so are links
     to the base itself, such as ``#top``. *base* is canonical.
     """
     origin = origin_of(base)
@@ -32,7 +32,10 @@ def canonical_links(hrefs: Iterable[str], base: str, limit: int) -> tuple[list[s
         if not href or len(href) > MOST_URL_CHARS:
             continue
         url = _plain(href, origin, folder) or _resolved(href, base)
-        if url is not None and len(url) <= MOST_URL_CHARS and url not in links:
+        if url is None:
+            continue
+        url = rules.clean(url)
+        if len(url) <= MOST_URL_CHARS and url not in links:
             if len(links) == limit:
                 return list(links), True
             links[url] = None

@@ -8,12 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawlproj.errors import BadUrl
 from crawlproj.model.partition import partition_of
-from crawlproj.model.urls import canonicalise, domain_of, expand, fingerprint, host_of, origin_of, shorten
+from crawlproj.model.urls import (
+    UrlRules,
+    canonicalise,
+    domain_of,
+    expand,
+    fingerprint,
+    host_of,
+    origin_of,
+    shorten,
+)
 
 #: url, canonical form, domain, its partition of 64, fingerprint. A change here loses every stored run.
 GOLDEN = [
@@ -206,3 +215,116 @@ def test_the_origin_is_what_one_robots_txt_speaks_for() -> None:
 @given(st.text(st.characters(codec="utf-8"), max_size=30))
 def test_a_fingerprint_is_a_positive_integer_of_63_bits(text: str) -> None:
     assert 0 <= fingerprint(text) < 2**63
+
+
+#: What the rest of a URL is made of, with everything that `UrlRules` looks at, whole and broken.
+nasty_rests = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "a",
+                "/",
+                "//",
+                ".",
+                "..",
+                "/.",
+                "/..",
+                "?",
+                "&",
+                "&&",
+                "=",
+                ";",
+                "%",
+                "%2",
+                "%2e",
+                "%2E",
+                "%7e",
+            ),
+            *("%7E", "%2f", "%25", "%%32e", "%3b", "%3d", "%26", "%6Asessionid=1", ";jsessionid=", "1", "F"),
+            *(";JSESSIONID=A1", "utm_source=x", "utm%5fsource=x", "UTM_", "gclid=", "sid=", "sid=abc"),
+            *("0123456789abcdef", "PHPSESSID", "b=1", "'", " ", "ü", "#", "@", ":", "[", "|"),
+        ]
+    ),
+    max_size=10,
+).map("".join)
+rules = st.sampled_from([UrlRules(), UrlRules(()), UrlRules(("a*", "SID", "b"))])
+
+
+@settings(max_examples=500)
+@given(
+    st.builds(
+        lambda host, rest: canonicalise(f"http://{host}/{rest}"),
+        st.sampled_from(["a.test", "[::1]:81"]),
+        nasty_rests,
+    ),
+    rules,
+)
+@example("http://a.test/a/..;jsessionid=1/b", UrlRules())
+@example("http://a.test/%%32e/%%36a", UrlRules())
+@example("http://a.test/%2e;jsessionid=1", UrlRules())
+@example("http://a.test/%2e;jsessionid=%%32e", UrlRules())
+@example("http://a.test/;%6Asessionid=1?&utm_a&", UrlRules())
+def test_a_clean_url_is_canonical_and_stays_as_it_is(url: str, rules: UrlRules) -> None:
+    clean = rules.clean(url)
+
+    assert rules.clean(clean) == clean
+    assert canonicalise(clean) == clean
+
+
+@settings(max_examples=300, deadline=None)
+@given(canonical_urls)
+def test_any_canonical_url_can_be_cleaned(url: str) -> None:
+    clean = UrlRules().clean(url)
+
+    assert (UrlRules().clean(clean), canonicalise(clean)) == (clean, clean)
+    assert host_of(clean) == host_of(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://a.test/x?utm_source=n&b=2&a=1&UTM_Campaign=c", "http://a.test/x?b=2&a=1"),
+        ("http://a.test/x?gclid=1", "http://a.test/x"),
+        ("http://a.test/x?fbclid", "http://a.test/x"),
+        ("http://a.test/x?utm%5Fsource=n", "http://a.test/x"),
+        ("http://a.test/x?", "http://a.test/x"),
+        ("http://a.test/x?&a=1&&b=2&", "http://a.test/x?a=1&b=2"),
+        ("http://a.test/x?PHPSESSID=abc&p=1", "http://a.test/x?p=1"),
+        ("http://a.test/x;jsessionid=0A1B.node1?p=1", "http://a.test/x?p=1"),
+        ("http://a.test/x;JSESSIONID=0A1B;v=2/y", "http://a.test/x;v=2/y"),
+        ("http://a.test/x?sid=0123456789abcdef0123", "http://a.test/x"),
+        ("http://a.test/%7euser/%2fx/%c3%bc", "http://a.test/~user/%2Fx/%C3%BC"),
+        ("http://a.test/x?q=%41%2b%26", "http://a.test/x?q=A%2B%26"),
+        ("http://a.test/a/../b/./c", "http://a.test/b/c"),
+        ("http://B\u00dcCHER.example:80/#top", "http://xn--bcher-kva.example/"),
+        ("https://a.test:443?utm_source=n#x", "https://a.test/"),
+    ],
+)
+def test_writings_of_one_page_come_to_one_url(url: str, expected: str) -> None:
+    assert UrlRules().clean(canonicalise(url)) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.test/x?b=2&a=1",
+        "http://a.test/x?sid=42",
+        "http://a.test/x?sid=introductions-to-us",
+        "http://a.test/x?session=autumn",
+        "http://a.test/x?ref=y&source=z&id=1&s=q",
+        "http://a.test/x?u=http://b.test/?utm_source=n",
+        "http://a.test/100%?x=%zz",
+        "http://a.test/%2F%3F%23",
+        "http://a.test/x;v=1;w=2?a;b",
+        "http://a.test/gclid=1/utm_source",
+    ],
+)
+def test_what_may_change_the_page_is_kept(url: str) -> None:
+    assert UrlRules().clean(url) == url
+
+
+def test_people_choose_what_is_dropped() -> None:
+    rules = UrlRules(("Ref", "my_*"))
+
+    assert rules.clean("http://a.test/?utm_source=n&REF=1&my_x=2&my=3") == "http://a.test/?utm_source=n&my=3"
+    assert rules.clean("http://a.test/x;jsessionid=1") == "http://a.test/x;jsessionid=1"

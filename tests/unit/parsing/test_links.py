@@ -5,9 +5,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crawlproj.errors import BadUrl
-from crawlproj.model.urls import canonicalise
+from crawlproj.model.urls import UrlRules, canonicalise
 from crawlproj.parsing.links import MOST_URL_CHARS, base_of, canonical_links
 
+RULES = UrlRules()
 BASES = [
     canonicalise(url)
     for url in (
@@ -87,6 +88,12 @@ PIECES = st.sampled_from(
             "mailto:x",
             "~",
             "x;y,z!",
+            "%7e",
+            "%2f",
+            "utm_source=x",
+            ";jsessionid=1",
+            "PHPSESSID=",
+            "sid=0123456789abcdef",
         ),
     ]
 )
@@ -99,7 +106,7 @@ def expected(hrefs: list[str], base: str) -> list[str]:
         # Without its fragment, so that one which cannot be written costs nothing.
         if written := href.partition("#")[0]:
             try:
-                links[canonicalise(written, base)] = None
+                links[RULES.clean(canonicalise(written, base))] = None
             except (BadUrl, UnicodeEncodeError):
                 continue
     return list(links)
@@ -112,13 +119,14 @@ def expected(hrefs: list[str], base: str) -> list[str]:
 @example(["http://b.test", "http://b.test/", "http:///b.test/x", "https:/x", "http:x"], BASES[1])
 @example(["?", "/?", "/x?", "?x", "/x?y?", "a?b/../c", "/a?b/.."], BASES[1])
 @example(["http://b.test./x", "http://user@b.test/x", "http://1.2/x", "http://b.test:80/x"], BASES[0])
-def test_links_are_what_canonicalise_makes_of_each(hrefs: list[str], base: str) -> None:
-    assert canonical_links(hrefs, base, 100) == (expected(hrefs, base), False)
+@example(["/x?utm_source=1", "x;jsessionid=1/..;jsessionid=2", "?a&utm_medium=2&b", "/x?%7e"], BASES[1])
+def test_links_are_what_canonicalise_and_the_rules_make_of_each(hrefs: list[str], base: str) -> None:
+    assert canonical_links(hrefs, base, 100, RULES) == (expected(hrefs, base), False)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=30), st.sampled_from(BASES))
 def test_any_text_is_resolved_as_canonicalise_resolves_it(href: str, base: str) -> None:
-    assert canonical_links([href], base, 100)[0] == expected([href], base)
+    assert canonical_links([href], base, 100, RULES)[0] == expected([href], base)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +151,12 @@ def test_a_base_is_resolved_and_one_that_cannot_be_used_is_ignored(href: str, ba
 def test_a_link_that_is_too_long_is_dropped() -> None:
     fits = "/" + "x" * (MOST_URL_CHARS - len("http://a.test/"))
 
-    links, _ = canonical_links([fits, fits + "x", "/" + "ä" * 1000], "http://a.test/", 10)
+    links, _ = canonical_links([fits, fits + "x", "/" + "ä" * 1000], "http://a.test/", 10, RULES)
 
     assert links == ["http://a.test" + fits]
+
+
+def test_links_that_differ_only_in_what_the_rules_drop_are_one() -> None:
+    hrefs = ["/x?utm_source=a", "/x", "/x?fbclid=b", "/x;jsessionid=c", "/%78"]
+
+    assert canonical_links(hrefs, "http://a.test/", 10, RULES) == (["http://a.test/x"], False)
