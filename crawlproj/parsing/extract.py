@@ -14,12 +14,14 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNod
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
+from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
 from crawlproj.parsing.charset import decode
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import base_of, canonical_links
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
+from crawlproj.parsing.sitemaps import read_sitemap
 from crawlproj.parsing.text import TextMode, full_text, main_text, mark_lines, undress
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
@@ -53,14 +55,18 @@ _MOST_LINE_CHARS = 2000
 class ExtractOptions:
     """What is read from a page, and how much. Build it with `from_config`, which checks the fields."""
 
-    max_bytes: int = 1_000_000
+    max_bytes: int = 100_000
     text: TextMode = "fast"
     full_text: bool = False
     link_tags: tuple[str, ...] = ("a", "area")
     obey_nofollow: bool = True
     obey_rel_nofollow: bool = True
+    obey_noindex: bool = True
     max_links: int = 5000
     robots_agent: str = ""
+    sitemap_bytes: int = 50_000_000
+    sitemap_urls: int = 50_000
+    url_rules: UrlRules = field(default_factory=UrlRules)
     fields: Mapping[str, Callable[[Selector], list[str]]] = field(default_factory=dict)
 
     @classmethod
@@ -73,8 +79,12 @@ class ExtractOptions:
             link_tags=config.link_tags,
             obey_nofollow=config.obey_nofollow,
             obey_rel_nofollow=config.obey_rel_nofollow,
+            obey_noindex=config.obey_noindex,
             max_links=config.max_links,
             robots_agent=config.robots_agent.lower(),
+            sitemap_bytes=config.sitemap_bytes,
+            sitemap_urls=config.sitemap_urls,
+            url_rules=UrlRules(config.drop_parameters),
             fields={name: _field(name, value) for name, value in config.fields.items()},
         )
 
@@ -84,7 +94,8 @@ class Extract:
     """What was read from a page. ``links`` are canonical and different, in the order of the page.
 
     ``nofollow`` and ``noindex`` are what the page asks for, whether or not it was obeyed. ``links_cut``
-    says that there were more links than wanted.
+    says that there were more links than wanted. ``sitemaps`` are those that an index of sitemaps names.
+    ``error`` says why a page that came has no text.
     """
 
     content_type: str | None = None
@@ -96,6 +107,7 @@ class Extract:
     full_text: str | None = None
     links: list[str] = field(default_factory=list)
     links_cut: bool = False
+    sitemaps: list[str] = field(default_factory=list)
     canonical_url: str | None = None
     nofollow: bool = False
     noindex: bool = False
@@ -104,15 +116,18 @@ class Extract:
     content_hash: str | None = None
     simhash: int | None = None
     fields: dict[str, list[str]] = field(default_factory=dict)
+    error: str | None = None
 
 
 def extract(page: Page, options: ExtractOptions) -> Extract:
     """Return what *page* says, reading at most ``options.max_bytes`` of its body once inflated.
 
-    Text and links come from successful pages only: the words of an error page are not the site's.
+    Text and links come from successful pages only: the words of an error page are not the site's. A sitemap
+    has links and no text.
     """
     headers = {name.lower(): value for name, value in page.headers.items()}
-    body, cut = inflate(page.body, headers.get("content-encoding", ""), options.max_bytes)
+    most_bytes = options.sitemap_bytes if page.sitemap_level else options.max_bytes
+    body, cut = inflate(page.body, headers.get("content-encoding", ""), most_bytes)
     declared = headers.get("content-type", "")
     found = Extract(
         content_type=_content_type(declared, body),
@@ -123,7 +138,11 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     )
     if page.error or not 200 <= page.status < 300:
         return found
-    _obey(headers.get("x-robots-tag", ""), options.robots_agent, found)
+    if page.sitemap_level:
+        _read_sitemap(body, page.url, options, found)
+        return found
+    for line in headers.get("x-robots-tag", "").splitlines():
+        _obey(line, options.robots_agent, found)
     kind = found.content_type or ""
     language = headers.get("content-language", "")
     if kind in _HTML:
@@ -135,10 +154,25 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     elif _is_text(kind):
         text, found.charset = decode(body, declared, found.truncated, has_markup=False)
         found.text = text.replace("\0", "\ufffd")
+    if found.noindex and options.obey_noindex:
+        found.title = found.description = found.text = found.full_text = None
+        found.fields, found.error = {}, "noindex"
     if found.text:
         found.language = language_of(found.text, language)
         found.simhash = simhash(found.text)
     return found
+
+
+def _read_sitemap(body: bytes, url: str, options: ExtractOptions, found: Extract) -> None:
+    sitemap = read_sitemap(
+        body,
+        url,
+        options.url_rules,
+        most_urls=options.sitemap_urls,
+        most_bytes=options.sitemap_bytes,
+        is_cut=found.truncated,
+    )
+    found.links, found.links_cut, found.sitemaps = sitemap.urls, sitemap.is_cut, sitemap.sitemaps
 
 
 def _content_type(declared: str, body: bytes) -> str | None:
@@ -184,7 +218,7 @@ def _read_html(html: str, url: str, options: ExtractOptions, found: Extract) -> 
     tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
     base, hrefs = _read_elements(tree, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
-        found.links, found.links_cut = canonical_links(hrefs, base, options.max_links)
+        found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
     language = _attribute(tree.root, "lang") if tree.root is not None else ""
     # In this order: the main text takes the rest out of the tree.
     if options.full_text:
@@ -223,7 +257,7 @@ def _read_elements(
                 hrefs.append(attributes.get(_LINK_ATTRIBUTES[tag]))
     base = base_of(base, url) if base else url
     if canonical:
-        resolved, _ = canonical_links([canonical], base, 1)
+        resolved, _ = canonical_links([canonical], base, 1, options.url_rules)
         found.canonical_url = resolved[0] if resolved else None
     return base, [_cleaned(href) for href in dict.fromkeys(hrefs)]
 

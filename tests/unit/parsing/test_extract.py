@@ -81,11 +81,120 @@ def test_a_base_that_cannot_be_used_is_ignored() -> None:
     assert read('<base href="javascript:1"><a href="x">x</a>').links == ["http://a.test/dir/x"]
 
 
-@pytest.mark.parametrize("content", ["nofollow", "NOINDEX, NoFollow", "none"])
+@pytest.mark.parametrize("content", ["nofollow", "index, NoFollow"])
 def test_a_page_that_forbids_to_follow_has_no_links_but_text(content: str) -> None:
     found = read(f'<meta name="Robots" content="{content}"><body>word <a href="/x">x</a>')
 
-    assert (found.links, found.text) == ([], "word x")
+    assert (found.links, found.text, found.error) == ([], "word x", None)
+
+
+SECRET = '<title>T</title><meta name=description content=D><body>word <a href="/x">x</a>'
+
+
+@pytest.mark.parametrize(
+    ("meta", "header", "links"),
+    [
+        ('<meta name="robots" content="NoIndex, follow">', "", ["http://a.test/x"]),
+        ('<meta name="crawlproj" content="noindex">', "", ["http://a.test/x"]),
+        ('<meta name="robots" content="none">', "", []),
+        ("", "noindex", ["http://a.test/x"]),
+        ("", "CrawlProj: noindex, nofollow", []),
+        ("", "otherbot: all\nnoindex", ["http://a.test/x"]),
+    ],
+)
+def test_of_a_page_that_asks_not_to_be_indexed_no_word_is_kept(
+    meta: str, header: str, links: list[str]
+) -> None:
+    config = load_config({"CRAWL_FULL_TEXT": True, "CRAWL_FIELDS": {"head": "css:title::text"}})
+
+    found = read(meta + SECRET, options=ExtractOptions.from_config(config), x_robots_tag=header)
+
+    words = (found.title, found.description, found.text, found.full_text, found.language, found.simhash)
+    assert (words, found.fields, found.error) == ((None,) * 6, {}, "noindex")
+    assert (found.links, found.body_bytes) == (links, len(meta + SECRET))
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/xml"])
+def test_what_is_no_html_can_ask_not_to_be_indexed_by_a_header(content_type: str) -> None:
+    found = read("<a>word</a>", content_type, x_robots_tag="noindex")
+
+    assert (found.text, found.error) == (None, "noindex")
+
+
+@pytest.mark.parametrize(
+    ("meta", "header"),
+    [
+        ('<meta name="otherbot" content="noindex">', ""),
+        ("", "otherbot: noindex"),
+        ("", "otherbot: noindex, nofollow\nindex"),
+    ],
+)
+def test_what_is_said_to_other_robots_is_not_said_to_this_one(meta: str, header: str) -> None:
+    options = ExtractOptions(robots_agent="crawlproj")
+
+    found = read(meta + SECRET, options=options, x_robots_tag=header)
+
+    assert (found.title, found.text, found.links) == ("T", "word x", ["http://a.test/x"])
+
+
+def test_a_page_is_indexed_against_its_will_only_by_setting() -> None:
+    options = ExtractOptions(obey_noindex=False)
+
+    found = read("<meta name=robots content=noindex>" + SECRET, options=options)
+
+    assert (found.title, found.text, found.noindex, found.error) == ("T", "word x", True, None)
+
+
+def test_an_error_page_is_not_said_to_be_kept_from_the_index() -> None:
+    assert read("gone", status=404, x_robots_tag="noindex").error is None
+
+
+def test_a_body_that_was_not_fetched_for_its_type_is_no_cut_one() -> None:
+    found = read(b"", "image/png", content_encoding="gzip")
+
+    assert (found.content_type, found.text, found.body_bytes, found.truncated) == (
+        "image/png",
+        None,
+        0,
+        False,
+    )
+
+
+def read_map(body: bytes, encoding: str = "", *, status: int = 200, truncated: bool = False) -> Extract:
+    sent = {"Content-Type": "application/xml", "Content-Encoding": encoding}
+    page = Page("http://a.test/map.xml", "web", "a.test", 0, status, 0, 0, sent, body, truncated=truncated)
+    page.sitemap_level = 1
+    return extract(page, ExtractOptions(max_bytes=50, sitemap_bytes=10_000, sitemap_urls=3))
+
+
+URLSET = b"<urlset>" + b" " * 1000 + b"<url><loc>http://a.test/1</loc></url></urlset>"
+
+
+def test_a_sitemap_has_links_and_no_text_and_a_limit_of_its_own() -> None:
+    found = read_map(URLSET)
+
+    assert (found.links, found.sitemaps, found.text) == (["http://a.test/1"], [], None)
+    assert (found.content_type, found.body_bytes, found.truncated) == ("application/xml", len(URLSET), False)
+    assert read_map(URLSET.replace(b"urlset", b"sitemapindex")).sitemaps == ["http://a.test/1"]
+
+
+def test_a_sitemap_may_be_compressed_once_for_the_wire_and_once_as_a_file() -> None:
+    packed = gzip.compress(gzip.compress(URLSET))
+
+    assert read_map(packed, "gzip").links == ["http://a.test/1"]
+
+
+def test_a_sitemap_s_limits_hold_and_are_told() -> None:
+    many = b"<urlset>" + b"".join(b"<loc>http://a.test/%d</loc>" % number for number in range(5))
+
+    assert (len(read_map(many).links), read_map(many).links_cut) == (3, True)
+    assert read_map(b" " * 10_000 + many).truncated
+    assert read_map(gzip.compress(b" " * 10_000 + many)).links_cut
+    assert read_map(b"http://a.test/1\nhttp://a.test/2", truncated=True).links == ["http://a.test/1"]
+
+
+def test_a_sitemap_that_is_not_there_lists_nothing() -> None:
+    assert read_map(URLSET, status=404).links == []
 
 
 @pytest.mark.parametrize("content", ["index, follow", "noindex", ""])

@@ -27,10 +27,11 @@ from crawlproj.parsing.extract import ExtractOptions, extract
 def read(task):
     body = eval(task["body"])
     page = Page("http://a.test/dir/page", "web", "a.test", 0, 200, 0, 0, task["headers"], body)
+    page.sitemap_level = task["sitemap_level"]
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + task["memory"],) * 2)
     began = time.process_time()
-    found = extract(page, ExtractOptions(**task["options"]))
+    found = extract(page, ExtractOptions(**{"max_bytes": 1_000_000, **task["options"]}))
     cpu_s = time.process_time() - began
     return {
         "cpu_s": cpu_s, "links": found.links[:10], "count": len(found.links), "cut": found.links_cut,
@@ -56,7 +57,7 @@ for line in sys.stdin:
 
 class Read(Protocol):
     def __call__(
-        self, body: str, headers: dict[str, str] | None = None, **options: object
+        self, body: str, headers: dict[str, str] | None = None, sitemap_level: int = 0, **options: object
     ) -> dict[str, object]: ...
 
 
@@ -70,9 +71,12 @@ def read() -> Iterator[Read]:
     assert reader.stdout is not None
     tasks, answers = reader.stdin, reader.stdout
 
-    def read(body: str, headers: dict[str, str] | None = None, **options: object) -> dict[str, object]:
+    def read(
+        body: str, headers: dict[str, str] | None = None, sitemap_level: int = 0, **options: object
+    ) -> dict[str, object]:
         sent = {"Content-Type": "text/html", **(headers or {})}
         task = {"body": body, "headers": sent, "options": options, "memory": MEMORY_BYTES}
+        task["sitemap_level"] = sitemap_level
         print(json.dumps(task), file=tasks, flush=True)
         answer: dict[str, object] = json.loads(answers.readline())
         assert "error" not in answer, answer["error"]
@@ -170,6 +174,46 @@ def test_a_long_base_does_not_make_long_links(read: Read) -> None:
     )
 
     assert found["links"] == [f"http://a.test/dir/{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "b'<urlset>' + b'<loc>' * 1_000_000",
+        "b'<urlset>' + b'<loc>http://a.test/</loc>' * 200_000",
+        "b'<urlset><loc>' + b' ' * 5_000_000",
+        "b'<urlset><loc' + b' ' * 5_000_000",
+        "b'<urlset>' + b'<loc ' * 1_000_000",
+        "b'<urlset>' + b'<loc><![CDATA[' * 300_000",
+        "b'<urlset><loc>http://a.test/' + b'&amp;' * 1_000_000 + b'</loc>'",
+        "b'<urlset>' + b'<!--' * 1_200_000",
+        "b'<urlset>' + b'<!---->' * 700_000",
+        "b'<' + b'a' * 5_000_000",
+        "b'<' * 5_000_000",
+        "b'<feed >' + b'<link ' * 800_000",
+        "b'<feed ><link' + b\" href='\" * 700_000 + b'>'",
+        "b'<feed ><link' + b' href ' * 800_000 + b'>'",
+        "b'<feed ><link href' + b' ' * 5_000_000 + b'>'",
+        "b'http://' * 700_000",
+        "b'x' + b'\\n ' * 2_500_000",
+        "b'x\\n' + b' ' * 5_000_000",
+        "gzip.compress(bytes(100_000_000))",
+        "b'<!DOCTYPE x [' + b'<!ENTITY a \"&a;&a;\">' * 200_000 + b']><urlset><loc>&a;</loc>'",
+    ],
+)
+def test_a_sitemap_made_to_take_forever_is_read_in_time(read: Read, expression: str) -> None:
+    found = read(expression, sitemap_level=1, sitemap_bytes=5_000_000, sitemap_urls=50_000)
+
+    assert (found["text"], found["title"]) == ("", None)
+
+
+def test_a_sitemap_of_the_largest_size_is_read_in_time(read: Read) -> None:
+    entry = "<url><loc>https://www.a.test/section/%d/some-title?id=%d&amp;x=1</loc></url>"
+    body = f"b'<urlset>' + b''.join(b'{entry}' % (n % 97, n) for n in range(50_000)) + b' ' * 40_000_000"
+
+    found = read(f"gzip.compress({body}, 1)", sitemap_level=1)
+
+    assert (found["count"], found["cut"]) == (50_000, False)
 
 
 @pytest.mark.parametrize(
