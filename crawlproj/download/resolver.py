@@ -63,13 +63,14 @@ class Resolver:
         self._asking: dict[str, asyncio.Task[_Answer]] = {}
 
     @classmethod
-    def from_config(cls, config: Config) -> Self:
+    def from_config(cls, config: Config, name_resolver: Any = None) -> Self:
         kept = config.dnscache_enabled
         return cls(
             keep_s=config.dns_seconds if kept else 0,
             keep_failure_s=config.dns_failure_seconds if kept else 0,
             size=config.dnscache_size,
             timeout_s=config.dns_timeout,
+            name_resolver=name_resolver,
         )
 
     async def resolve(self, host: str) -> list[str]:
