@@ -7,6 +7,7 @@ parser may be killed at any moment: its pages come again, and links admitted twi
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -39,6 +40,10 @@ _IDLE_S = 1.0
 #: How often a parser that cannot write looks whether it can again.
 _ROOM_LOOK_S = 1.0
 _SUMMARY_S = 10.0
+#: How far sitemaps may name sitemaps: an index of indexes, and no further.
+_MOST_SITEMAP_LEVELS = 3
+#: A batch of pages waits for its links to be admitted together, but not a batch of sitemaps.
+_CANDIDATES_AT_ONCE = 10_000
 
 
 def new_parser_name(name: str = "") -> str:
@@ -164,8 +169,15 @@ class Parser:
             except Exception as exc:  # noqa: BLE001  # one bad page must not stop the others
                 failures.append((raw, self._letter(raw, unpack(raw), exc), self._config.page_attempts))
                 continue
+            if found.error:
+                # Those formats that store what the server sent would keep its words all the same.
+                page.body = b""
             rows.append((self._row(page, found), page, raw))
-            depth = page.depth + 1
+            if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
+                extra = json.dumps({"sitemap": page.sitemap_level + 1}, separators=(",", ":"))
+                candidates |= {url: Candidate(url, page.depth, extra=extra) for url in found.sitemaps}
+            # What a site lists is as near as what its front page links to.
+            depth = 1 if page.sitemap_level else page.depth + 1
             if self._config.depth_limit and depth > self._config.depth_limit:
                 continue
             for link in found.links:
@@ -173,11 +185,10 @@ class Parser:
                 known = candidates.get(link)
                 if known is None or depth < known.depth:
                     candidates[link] = Candidate(link, depth)
+            if len(candidates) >= _CANDIDATES_AT_ONCE:
+                await self._admit(candidates)
         # Before the commit acknowledges the pages, or a crash in between would lose the links.
-        if candidates:
-            admitted = (await self._frontier.admit(candidates.values())).new
-            self._links += admitted
-            self._segment_links += admitted
+        await self._admit(candidates)
         for row, page, raw in rows:
             try:
                 self._segment.append(row, page)
@@ -185,6 +196,13 @@ class Parser:
                 failures.append((raw, self._letter(raw, page, exc), self._config.page_attempts))
         for raw, letter, attempts in failures:
             await self._fail(raw, letter, attempts)
+
+    async def _admit(self, candidates: dict[str, Candidate]) -> None:
+        if candidates:
+            admitted = (await self._frontier.admit(candidates.values())).new
+            self._links += admitted
+            self._segment_links += admitted
+            candidates.clear()
 
     def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
         """Return a page and what it says. A page that takes too long takes this process with it."""
@@ -233,7 +251,7 @@ class Parser:
             simhash=found.simhash,
             shard=page.shard,
             attempt=page.attempt,
-            error=page.error or None,
+            error=page.error or found.error,
             fields=found.fields or None,
         )
 

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from crawlproj.config import load_config
-from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.frontier import Admitted, Frontier
 from crawlproj.model.partition import partition_of
-from crawlproj.model.records import Page
+from crawlproj.model.records import Candidate, Page
 from crawlproj.model.urls import domain_of
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
@@ -190,6 +191,93 @@ async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: 
     assert await waiting(door, "a.test") == []
 
 
+def a_sitemap(root: str, *locs: str, level: int = 1, depth: int = 0) -> bytes:
+    body = f"<{root}>" + "".join(f"<loc>{loc}</loc>" for loc in locs)
+    return a_page("http://a.test/map.xml", body, depth=depth, sitemap_level=level)
+
+
+async def test_the_urls_of_a_sitemap_wait_as_if_the_front_page_linked_to_them(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    await push(door, a_sitemap("urlset", "http://a.test/1", "http://b.test/", "http://a.test/2", depth=7))
+
+    await make(DEPTH_LIMIT=1).run()
+
+    assert await waiting(door, "a.test") == [b"1 0 h/1", b"1 0 h/2"]
+    assert await waiting(door, "b.test") == []
+    [row] = read_pages(tmp_path / "pages")
+    assert (row["text"], row["links"], row["error"], row["content_type"]) == (None, 2, None, "text/html")
+
+
+@pytest.mark.parametrize(
+    ("level", "entries"),
+    [(1, [b'0 0 h/one.xml {"sitemap":2}']), (2, [b'0 0 h/one.xml {"sitemap":3}']), (3, [])],
+)
+async def test_sitemaps_named_by_a_sitemap_are_fetched_as_such_and_three_deep_at_most(
+    door: Door, make: Make, level: int, entries: list[bytes]
+) -> None:
+    await push(door, a_sitemap("sitemapindex", "http://a.test/one.xml", level=level))
+
+    await make().run()
+
+    assert await waiting(door, "a.test") == entries
+
+
+async def test_sitemaps_together_do_not_fill_the_memory_of_a_parser(
+    door: Door, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproj.parsing.worker._CANDIDATES_AT_ONCE", 10)
+    await push(
+        door,
+        *(a_sitemap("urlset", *(f"http://a.test/{n}" for n in range(at, at + 8))) for at in (0, 8, 16, 24)),
+    )
+    parser = make()
+    at_once: list[int] = []
+    admit = parser._frontier.admit
+
+    async def count(candidates: Iterable[Candidate]) -> Admitted:
+        listed = list(candidates)
+        at_once.append(len(listed))
+        return await admit(listed)
+
+    monkeypatch.setattr(parser._frontier, "admit", count)
+
+    await parser.run()
+
+    assert at_once == [16, 16]
+    assert len(await waiting(door, "a.test")) == 32
+
+
+async def test_no_format_stores_a_word_of_a_page_that_asks_not_to_be_indexed(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    body = "<meta name=robots content=noindex><title>secret</title>secret <a href='/x'>x</a>"
+    await push(door, a_page("http://a.test/", body))
+
+    await make(PAGE_STORE="parquet,jsonl,warc").run()
+
+    rows = list(read_pages(tmp_path / "pages"))
+    assert rows[0]["body_bytes"] == len(body)
+    assert {(row["text"], row["title"], row["links"], row["error"]) for row in rows} == {
+        (None, None, 1, "noindex")
+    }
+    [warc] = (tmp_path / "pages").glob("*.warc.gz")
+    assert b"secret" not in gzip.decompress(warc.read_bytes())
+    assert await waiting(door, "a.test") == [b"1 0 h/x"]
+
+
+async def test_a_page_of_an_unwanted_type_has_a_row_without_text_that_is_not_cut(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    await push(door, a_page("http://a.test/x", headers={"Content-Type": "image/png"}))
+
+    await make().run()
+
+    [row] = read_pages(tmp_path / "pages")
+    assert (row["content_type"], row["text"], row["body_bytes"]) == ("image/png", None, 0)
+    assert (row["truncated"], row["error"], row["content_hash"]) == (False, None, None)
+
+
 async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
     door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +414,7 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
 
     if step == "admit":
         monkeypatch.setattr(
-            dying, "_read", lambda raw, read=dying._read: (die_the_second_time(), read(raw))[1]
+            dying, "_read", lambda *page, read=dying._read: (die_the_second_time(), read(*page))[1]
         )
     elif step == "append":
         append = dying._segment.append
