@@ -1,0 +1,164 @@
+"""Which URLs may become candidates: scope, patterns, extensions, length, depth, traps in sight. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from crawlproj.config import Config
+from crawlproj.errors import BadSetting, BadUrl
+from crawlproj.model.urls import canonicalise, domain_of, host_of
+
+#: How often one parameter may be in a query.
+_MOST_SAME_PARAMETERS = 3
+_MOST_HOSTS = 65_536
+
+
+class AdmissionRules:
+    """The rules of a run. Raises BadSetting for a domain in CRAWL_SCOPE_DOMAINS that cannot be one."""
+
+    def __init__(self, config: Config) -> None:
+        self._excluded = matcher(config.exclude)
+        self._included = matcher(config.include)
+        self._scope = config.scope
+        self._listed = HostSet(_host(name) for name in config.scope_domains)
+        self._extensions = frozenset(name.lower().lstrip(".") for name in config.skip_extensions)
+        self._max_chars = config.max_url
+        self._max_depth = config.depth_limit
+        self._trap_segments = config.trap_segments
+        self._trap_depth = config.trap_depth
+        self._trap_parameters = config.trap_parameters
+
+    def refusal(self, url: str, depth: int, source: str | None) -> str | None:
+        """Return why *url*, clean and canonical, may not be fetched, in a word; None if it may.
+
+        *source* is the page with the link, or the URL that redirected. None stands for a seed: what a
+        person asked for is refused only for its length or by an exclusion. Depth 0 with a source is where
+        a seed redirects to: its scope is not asked, as it is what was meant, unless there is a list.
+        """
+        if len(url) > self._max_chars:
+            return "length"
+        if self._excluded is not None and self._excluded(url):
+            return "excluded"
+        if source is None:
+            return None
+        if self._max_depth and depth > self._max_depth:
+            return "depth"
+        if self._scope != "everything" and not self._is_in_scope(url, depth, source):
+            return "scope"
+        if self._included is not None and not self._included(url):
+            return "not_included"
+        path, _, query = url[url.find("/", 8) :].partition("?")
+        return self._refusal_of_path(path) or (self._refusal_of_query(query) if query else None)
+
+    def _is_in_scope(self, url: str, depth: int, source: str) -> bool:
+        if self._scope == "list":
+            return host_of(url) in self._listed
+        if depth == 0:
+            return True
+        if self._scope == "host":
+            return host_of(url) == host_of(source)
+        return self._scope == "domain" and domain_of(url) == domain_of(source)
+
+    def _refusal_of_path(self, path: str) -> str | None:
+        _, dot, extension = path[path.rfind("/") :].rpartition(".")
+        if dot and extension.lower() in self._extensions:
+            return "extension"
+        segments = path.count("/")
+        if segments > self._trap_depth + path.endswith("/"):
+            return "trap_depth"
+        if segments > self._trap_segments and _goes_round(path, self._trap_segments):
+            return "trap_repeat"
+        return None
+
+    def _refusal_of_query(self, query: str) -> str | None:
+        parameters = query.count("&") + 1
+        if parameters > self._trap_parameters:
+            return "trap_parameters"
+        if parameters > _MOST_SAME_PARAMETERS:
+            names = [part.partition("=")[0] for part in query.split("&")]
+            if _most_of_one(names) > _MOST_SAME_PARAMETERS:
+                return "trap_parameters"
+        return None
+
+
+class HostSet:
+    """Domains and hosts, with all hosts below them. Hosts asked for are remembered, a bounded number."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, host: str) -> bool:
+        known = self._known.get(host)
+        if known is None:
+            if len(self._known) >= _MOST_HOSTS:
+                self._known.clear()
+            known = self._known[host] = self._holds(host)
+        return known
+
+    def _holds(self, host: str) -> bool:
+        while host and host not in self._names:
+            host = host.partition(".")[2]
+        return bool(host)
+
+
+def matcher(patterns: Iterable[str]) -> Callable[[str], bool] | None:
+    """Return what tells whether one of *patterns* is found in a text; None if there are none."""
+    compiled = [re.compile(pattern) for pattern in patterns]
+    # Those without groups and flags can be joined: re then looks once for the beginnings they have in common.
+    plain = [pattern.pattern for pattern in compiled if not pattern.groups and pattern.flags == re.UNICODE]
+    searches = [pattern.search for pattern in compiled if pattern.groups or pattern.flags != re.UNICODE]
+    if plain:
+        searches.append(re.compile("|".join(f"(?:{pattern})" for pattern in plain)).search)
+    if not searches:
+        return None
+    return lambda text: any(search(text) for search in searches)
+
+
+def _host(name: str) -> str:
+    try:
+        url = canonicalise(f"http://{name}/")
+    except BadUrl:
+        url = ""
+    if not url or "*" in url or url != f"http://{host_of(url)}/":
+        raise BadSetting(
+            f"CRAWL_SCOPE_DOMAINS has {name!r}, which is not a domain. Write example.org: all hosts below it "
+            "are included, and ports do not matter."
+        )
+    return host_of(url)
+
+
+def _goes_round(path: str, most: int) -> bool:
+    """Tell whether a segment of *path* is there more than *most* times, or a group of them goes round.
+
+    A group of two or more counts when it follows itself *most* times, at least twice: /a/b/a/b/a/b.
+    """
+    segments = path[1:].removesuffix("/").split("/")
+    again = len(segments) - len(set(segments))
+    if not again:
+        return False
+    if again >= most and _most_of_one(segments) > most:
+        return True
+    rounds = max(most, 2)
+    return again >= 2 * (rounds - 1) and any(
+        _follows_itself(segments, size, rounds) for size in range(2, len(segments) // rounds + 1)
+    )
+
+
+def _most_of_one(words: list[str]) -> int:
+    """Return how often the most frequent of *words* is there."""
+    if len(set(words)) == len(words):
+        return 1
+    return max(Counter(words).values())
+
+
+def _follows_itself(segments: list[str], size: int, rounds: int) -> bool:
+    """Tell whether *size* segments come *rounds* times one after the other."""
+    wanted, same = size * (rounds - 1), 0
+    for one, next_one in zip(segments, segments[size:], strict=False):
+        same = same + 1 if one == next_one else 0
+        if same == wanted:
+            return True
+    return False
