@@ -16,13 +16,14 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     end_ms: float  # the last byte was handed to the socket, or the connection ended
     domain: str
     host: str
-    url: str
+    url: str  # empty: a dead domain let nobody say it
     status: int  # 0: nothing was answered
     bytes: int  # handed to the socket, headers included
     fault: str = ""
     port: int = 0  # the client's
     method: str = "GET"
     complete: bool = True  # the whole answer was sent
+    quiet_until_ms: float = 0  # what the Retry-After of a throttled domain said; 0: nothing
 
 
 class AccessLog:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import lru_cache
 from http import HTTPStatus
 
 import msgspec
 
 from crawlproj.simweb import render
-from crawlproj.simweb.faults import Fault, fault_at
+from crawlproj.simweb.faults import ALWAYS, Fault, fault_at
 from crawlproj.simweb.graph import World
+from crawlproj.simweb.hostile import BOMBS, REDIRECTS, Hostile, Script, script
 from crawlproj.simweb.page import Kind
+from crawlproj.simweb.sites import Site, number_of
 from crawlproj.simweb.spec import WorldSpec
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -34,6 +36,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     fault: Fault = Fault.NONE
     failures: int = 0
     error_status: int = 500
+    is_robots: bool = False
+    hostile: Hostile = Hostile.NONE
+    hostile_number: int = 0
 
 
 class Answers:
@@ -42,8 +47,22 @@ class Answers:
     def __init__(self, world: World) -> None:
         self.world = world
         self._attempts: dict[str, int] = {}
+        #: How often a domain was throttled, or dead.
+        self._refusals: Counter[str] = Counter()
+        self._any_dead = any("dead" in fields for fields in world.spec.overrides.values()) or world.spec.dead
         self._cache: OrderedDict[tuple[str, str, bytes], Answer] = OrderedDict()
         self._cached_bytes = 0
+        self._make_bombs()
+
+    def _make_bombs(self) -> None:
+        # At once: while one is being made nobody else is answered.
+        for number, fields in self.world.spec.overrides.items():
+            hosts = self.world.site(number).hosts
+            if fields.get("robots_hostile") in BOMBS:
+                self.script(self.get(hosts[0], "/robots.txt", b""))
+            if fields.get("hostile") in BOMBS:
+                for url in self.world.hostile_urls(number):
+                    self.script(self.get(hosts[0], url[url.index("/", 7) :], b""))
 
     def get(self, host: str, target: str, accept: bytes) -> Answer:
         key = (host, target, accept)
@@ -82,11 +101,50 @@ class Answers:
             body, length = _chunked(body), None
         start = head(page.status, length, content_type, *headers)
         error_status = 503 if page.kind is Kind.ROBOTS else 500
-        facts = (page.fault, page.failures, error_status)
-        return Answer(start, body, page.url, site.domain, page.status, site.spec, *facts)
+        hostile = Hostile.NONE if page.hostile in REDIRECTS else page.hostile
+        return Answer(
+            *(start, body, page.url, site.domain, page.status, site.spec),
+            fault=page.fault,
+            failures=page.failures,
+            error_status=error_status,
+            is_robots=page.kind is Kind.ROBOTS,
+            hostile=hostile,
+            hostile_number=page.hostile_number,
+        )
+
+    def script(self, answer: Answer) -> Script:
+        """How a hostile answer goes."""
+        spec = answer.spec
+        facts = (answer.hostile, answer.hostile_number, answer.head, answer.body)
+        return script(*facts, step_s=spec.hostile_step_ms / 1000, bomb_bytes=spec.bomb_bytes)
+
+    def dead_site(self, address: str) -> Site | None:
+        """The domain that this connection has just found dead, at *address*; asking counts as an attempt."""
+        if not self._any_dead:
+            return None
+        number = number_of(address)
+        if number is None or number >= self.world.spec.domains:
+            return None
+        site = self.world.site(number)
+        spec = site.spec
+        dead = spec.dead and spec.dead_robots and self._refuses(site.domain, spec.dead_attempts)
+        return site if dead else None
+
+    def _refuses(self, domain: str, times: int) -> bool:
+        if times != ALWAYS and self._refusals[domain] >= times:
+            return False
+        self._refusals[domain] += 1
+        return True
 
     def fault(self, answer: Answer) -> Fault:
         """The fault of the request that has just come in; asking counts as an attempt."""
+        spec = answer.spec
+        dies = spec.dead and not spec.dead_robots and not answer.is_robots
+        if dies and self._refuses(answer.domain, spec.dead_attempts):
+            return Fault.DEAD
+        throttles = spec.throttle_all and (spec.throttle_robots or not answer.is_robots)
+        if throttles and self._refuses(answer.domain, spec.throttle_requests):
+            return Fault.THROTTLED
         if answer.fault is Fault.NONE or answer.fault is Fault.SLOW:
             return answer.fault
         attempt = self._attempts.get(answer.url, 0)

@@ -16,6 +16,9 @@ class Fault(StrEnum):
     HANG = "hang"  # nothing is sent
     DROP = "drop"  # closed after half a header
     TRUNCATE = "truncate"  # closed before the promised length
+    # Of a whole domain, see WorldSpec.throttle_all and WorldSpec.dead:
+    THROTTLED = "throttled"
+    DEAD = "dead"
 
 
 def fault_at(fault: Fault, failures: int, attempt: int) -> Fault:

@@ -13,9 +13,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from crawlproj.simweb.faults import ALWAYS, Fault
+from crawlproj.simweb.hostile import (
+    RESET_AFTER,
+    ROBOTS_RESET_AFTER,
+    Hostile,
+    HostilePath,
+    parse_path,
+)
 from crawlproj.simweb.page import Kind, Link, PageSpec
 from crawlproj.simweb.sites import Dice, Robots, Site, make_site, number_of, part, robots_text, spread, unit
 from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
@@ -41,7 +50,7 @@ _TRAP_PATH = re.compile(
     r"/calendar/(?P<year>[1-9]\d*)/(?P<month>0[1-9]|1[0-2])"
     r"|/session/(?P<sid>[0-9a-f]{16})/(?P<step>\d+)|/deep(?:/(?:more|next|again))+"
 )
-_SITEMAP_PATH = re.compile(r"/sitemap(?:-(\d{1,6}))?\.xml")
+_SITEMAP_PATH = re.compile(r"/sitemap(?:\.xml|-(\d{1,6})\.xml(\.gz)?)")
 
 
 _KINDS: dict[str, tuple[Kind, Fault]] = {
@@ -101,7 +110,8 @@ class World:
     @cached_property
     def total_pages(self) -> int:
         """Exactly how many numbered pages there are; robots.txt, sitemaps, hops and traps have no number."""
-        return sum(self.site(number).pages for number in range(self.spec.domains))
+        sites = map(self.site, range(self.spec.domains))
+        return sum(site.pages + site.unlinked for site in sites)
 
     def seeds(self, count: int | None = None) -> list[str]:
         """Home pages of up to *count* open domains, from which every page can be reached."""
@@ -147,7 +157,7 @@ class World:
             number = 0
         else:
             return self._unnumbered(site, target) if host == site.domain else None
-        if number >= site.pages:
+        if number >= site.pages + site.unlinked:
             return None
         card = self._card(site.number, number)
         return self._page(site, number, card) if (host, target) == (card.host, card.path) else None
@@ -271,6 +281,8 @@ class World:
                 home = site.base_url(site.domain)
                 for path in ("/calendar/2024/01", f"/session/{card.seed:016x}/0", "/deep/more"):
                     links[home + path] = False
+            for url in self.hostile_urls(site.number):
+                links[url] = False
         spec = site.spec
         count = int(spec.links_mean * (0.25 + 1.5 * part(card.seed, 3)))
         draws = iter(spread(card.seed, 4 * count))
@@ -331,7 +343,8 @@ class World:
         home = site.base_url(site.domain)
         if match := _HOP_PATH.fullmatch(target):
             number, left = int(match[2]), int(match[3])
-            start = self._page(site, number, self._card(site.number, number)) if number < site.pages else None
+            exists = number < site.pages + site.unlinked
+            start = self._page(site, number, self._card(site.number, number)) if exists else None
             if (
                 start is None
                 or start.location is None
@@ -350,13 +363,15 @@ class World:
                 return None
             return PageSpec(home + target, site.number, Kind.REDIRECT, status=302, location=location)
         if (match := _SITEMAP_PATH.fullmatch(target)) and site.sitemap:
-            return self._sitemap(site, home + target, match[1])
+            return self._sitemap(site, home + target, match[1], gzip=match[2] is not None)
+        if path := parse_path(target):
+            return self._hostile(site, path)
         if site.trap and (match := _TRAP_PATH.fullmatch(target)):
             return self._trap(site, home, target, match)
         return None
 
     def _robots_page(self, site: Site, host: str) -> PageSpec:
-        return PageSpec(
+        page = PageSpec(
             url=f"{site.base_url(host)}/robots.txt",
             site=site.number,
             kind=Kind.ROBOTS,
@@ -365,22 +380,79 @@ class World:
             failures=site.robots_failures,
             content_type="text/plain",
         )
+        if not site.spec.robots_hostile:
+            return page
+        path = HostilePath(Hostile(site.spec.robots_hostile), site.number, 0, robots=True)
+        return self._spoilt(page, path)
+
+    # -- hostile pages
+
+    def hostile_urls(self, number: int) -> list[str]:
+        """The hostile pages that the home page of a domain links to."""
+        site = self.site(number)
+        if not site.spec.hostile:
+            return []
+        kind = Hostile(site.spec.hostile)
+        numbers = RESET_AFTER if kind is Hostile.RESET else (0,)
+        return [site.base_url(site.domain) + HostilePath(kind, number, n).text for n in numbers]
+
+    def _hostile(self, site: Site, path: HostilePath) -> PageSpec | None:
+        if path.origin >= self.spec.domains or path.domain(self.spec.domains) != site.number:
+            return None
+        origin = self.site(path.origin)
+        if path.kind != (origin.spec.robots_hostile if path.robots else origin.spec.hostile):
+            return None
+        home = site.base_url(site.domain)
+        if path.robots:
+            # Whoever serves it, these are the rules of the domain whose robots.txt led here.
+            page = PageSpec(home + path.text, origin.number, Kind.ROBOTS, content_type="text/plain")
+        else:
+            links = self._unique([home + "/"])
+            seed = self._dice.draws(site.number, _GROUP - 1)[0]
+            page = PageSpec(
+                home + path.text, site.number, Kind.HOSTILE, links=links, text_bytes=400, text_seed=seed
+            )
+        return self._spoilt(page, path)
+
+    def _spoilt(self, page: PageSpec, path: HostilePath) -> PageSpec:
+        number = path.number
+        if path.robots and path.kind is Hostile.RESET:
+            number = ROBOTS_RESET_AFTER
+        facts: dict[str, Any] = {"hostile": path.kind, "hostile_number": number}
+        there = path.next(self.spec.domains)
+        if there is not None:
+            site = self.site(there.domain(self.spec.domains))
+            home = site.base_url(site.domain)
+            back = there.robots and there.number == 0
+            facts |= {"status": 302, "location": home + ("/robots.txt" if back else there.text)}
+        return msgspec.structs.replace(page, **facts)
 
     def robots_text(self, domain: int) -> str:
         return robots_text(self.site(domain))
 
-    def _sitemap(self, site: Site, url: str, index: str | None) -> PageSpec | None:
-        if index is None and site.pages > _SITEMAP_URLS:
+    def _sitemap(self, site: Site, url: str, index: str | None, *, gzip: bool) -> PageSpec | None:
+        pages = site.pages + site.unlinked
+        has_index = site.spec.sitemap_gzip or pages > _SITEMAP_URLS
+        suffix = ".xml.gz" if site.spec.sitemap_gzip else ".xml"
+        if index is None and has_index:
             home = site.base_url(site.domain)
-            parts = range((site.pages + _SITEMAP_URLS - 1) // _SITEMAP_URLS)
-            links = tuple(Link(f"{home}/sitemap-{number}.xml") for number in parts)
+            parts = range((pages + _SITEMAP_URLS - 1) // _SITEMAP_URLS)
+            links = tuple(Link(f"{home}/sitemap-{number}{suffix}") for number in parts)
         else:
             first = int(index or 0) * _SITEMAP_URLS
-            if first >= site.pages or (index is not None and site.pages <= _SITEMAP_URLS):
+            if first >= pages or (index is not None and (not has_index or gzip != site.spec.sitemap_gzip)):
                 return None
-            last = min(first + _SITEMAP_URLS, site.pages)
-            links = tuple(Link(self._url(site, number)) for number in range(first, last))
-        return PageSpec(url, site.number, Kind.SITEMAP, links=links, content_type="application/xml")
+            numbers = range(pages)[first : first + _SITEMAP_URLS]
+            links = tuple(Link(self._url(site, number)) for number in numbers)
+        content_type = "application/gzip" if gzip else "application/xml"
+        return PageSpec(url, site.number, Kind.SITEMAP, links=links, content_type=content_type)
+
+    def sitemap_urls(self, number: int) -> list[str]:
+        """The pages of the sitemap that the domain's robots.txt names, if it names one."""
+        site = self.site(number)
+        if not site.sitemap or site.robots is Robots.MISSING:
+            return []
+        return [self._url(site, page) for page in range(site.pages + site.unlinked)]
 
     def _trap(self, site: Site, home: str, target: str, match: re.Match[str]) -> PageSpec:
         if match["year"]:

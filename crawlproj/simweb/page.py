@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from crawlproj.simweb.faults import Fault
+from crawlproj.simweb.hostile import Hostile
 
 
 class Kind(StrEnum):
@@ -21,6 +22,7 @@ class Kind(StrEnum):
     TRAP = "trap"
     ROBOTS = "robots"
     SITEMAP = "sitemap"
+    HOSTILE = "hostile"
 
 
 class Link(NamedTuple):
@@ -52,3 +54,5 @@ class PageSpec(msgspec.Struct, frozen=True, gc=False):
     absolute_links: bool = False
     base: str | None = None
     canonical: str | None = None
+    hostile: Hostile = Hostile.NONE
+    hostile_number: int = 0  # the bytes before a reset; how many redirects lie behind

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from protego import Protego
@@ -14,8 +15,9 @@ from protego import Protego
 from crawlproj.errors import BadUrl
 from crawlproj.model.urls import canonicalise
 from crawlproj.simweb.accesslog import Request, read_log
-from crawlproj.simweb.faults import ALWAYS, answers_within
+from crawlproj.simweb.faults import ALWAYS, Fault, answers_within
 from crawlproj.simweb.graph import World
+from crawlproj.simweb.hostile import ROBOTS_KINDS
 from crawlproj.simweb.page import Kind, PageSpec
 from crawlproj.simweb.sites import Robots, Site, number_of
 
@@ -25,6 +27,13 @@ _FREE = (Kind.ROBOTS, Kind.SITEMAP)
 _OPTIONAL = (Kind.TRAP, Kind.FILE, *_FREE)
 #: How many examples a problem names.
 _EXAMPLES = 5
+#: What a whole domain does, whatever it is asked for.
+_WHOLE_DOMAIN = (Fault.THROTTLED, Fault.DEAD)
+#: A domain that throttles everything sees its rate fall by so much within so many requests.
+_RATE_FALL = 10
+_TEN_REQUESTS = 10
+#: A first pause below this is none, and none cannot grow.
+_LEAST_PAUSE_MS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,16 @@ class Rules:
     seeds: tuple[str, ...] | None = None
     #: How often a URL is tried at most.
     attempts: int = 3
+    #: Whether it reads the sitemaps that robots.txt names.
+    sitemaps: bool = False
+    #: It need not keep a longer Crawl-delay than this.
+    crawl_delay_cap_s: float = 300.0
+    #: Without Retry-After, each pause of a throttled domain is so many times the one before, up to the cap.
+    backoff_factor: float = 1.5
+    backoff_cap_s: float = 3600.0
+    #: A dead domain sees fewer connections than this in any window.
+    dead_connections: int = 10
+    dead_window_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,8 @@ class Referee:
         if not self.rules.obey_robots or page.kind is Kind.ROBOTS:
             return True
         site = self.world.site(page.site)
+        if site.robots_unreachable:
+            return False
         if site.robots is Robots.MISSING:
             return True
         if site.robots is Robots.BROKEN and site.robots_failures == ALWAYS:
@@ -96,7 +117,8 @@ class Referee:
         site = self.world.site(number)
         if site.robots is Robots.MISSING:
             return default_ms
-        return max(default_ms, (self._robots(site).crawl_delay(self._agent) or 0) * 1000)
+        delay_s = min(self._robots(site).crawl_delay(self._agent) or 0, self.rules.crawl_delay_cap_s)
+        return max(default_ms, delay_s * 1000)
 
     # -- what had to be fetched
 
@@ -105,14 +127,22 @@ class Referee:
         must: set[str] = set()
         hops = dict.fromkeys(self._seeds, 0)
         todo = deque(self._seeds)
+        mapped: set[int] = set()
         while todo:
             url = todo.popleft()
             page = self.world.page(url)
             if page is None or page.kind in _OPTIONAL or not self.may_fetch(page):
                 continue
-            must.add(url)
-            if not answers_within(page.fault, page.failures, self.rules.attempts):
+            if self.world.site(page.site).useless:
                 continue
+            must.add(url)
+            if page.kind is Kind.HOSTILE or not self._answers(page):
+                continue
+            if self.rules.sitemaps and page.site not in mapped:
+                mapped.add(page.site)
+                new = [listed for listed in self.world.sitemap_urls(page.site) if listed not in hops]
+                hops |= dict.fromkeys(new, 0)
+                todo.extend(new)
             follow = [(link.url, 0) for link in page.links if self.rules.follow_nofollow or not link.nofollow]
             if page.location is not None and hops[url] < self.rules.max_redirects:
                 follow.append((page.location, hops[url] + 1))
@@ -126,10 +156,13 @@ class Referee:
     def expected(self) -> set[str]:
         """URLs that had to be asked for: all that the seeds lead to under the rules.
 
-        Redirects and their targets, 404s and pages that never work are among them; disallowed pages,
-        files, sitemaps and traps are not.
+        Redirects and their targets, 404s, hostile pages and pages that never work are among them; disallowed
+        pages, files, sitemaps, traps, and domains that are dead or throttled for ever are not.
         """
         return set(self._expected)
+
+    def _answers(self, page: PageSpec) -> bool:
+        return answers_within(page.fault, page.failures, self.rules.attempts)
 
     def missed(self) -> set[str]:
         """Expected URLs that were never asked for, or given up before they would have answered."""
@@ -138,7 +171,7 @@ class Referee:
     def _excused(self, url: str) -> bool:
         page = self.world.page(url)
         assert page is not None
-        hopeless = not answers_within(page.fault, page.failures, self.rules.attempts)
+        hopeless = page.kind is Kind.HOSTILE or not self._answers(page)
         return hopeless and url in self._asked
 
     # -- what was fetched
@@ -150,7 +183,8 @@ class Referee:
 
     @cached_property
     def _asked(self) -> Counter[str]:
-        return Counter(self._urls)
+        # A dead domain has heard no URL.
+        return Counter(filter(None, self._urls))
 
     @cached_property
     def _answered(self) -> Counter[str]:
@@ -159,10 +193,12 @@ class Referee:
     def fetched_twice(self) -> dict[str, int]:
         """URLs answered in full (no 429, 5xx or cut connection) more than once, robots and sitemaps aside."""
         twice = {url: count for url, count in self._answered.items() if count > 1}
+        # A hostile page was sent in full, it seems, where a client may have turned away in disgust.
+        free = (*_FREE, Kind.HOSTILE)
         return {
             url: n
             for url, n in twice.items()
-            if (page := self.world.page(url)) is None or page.kind not in _FREE
+            if (page := self.world.page(url)) is None or page.kind not in free
         }
 
     def forbidden(self) -> set[str]:
@@ -172,8 +208,14 @@ class Referee:
         }
 
     def tried_too_often(self) -> dict[str, int]:
-        """URLs asked for more often than ``rules.attempts``, robots and sitemaps aside."""
-        often = {url: count for url, count in self._asked.items() if count > self.rules.attempts}
+        """URLs asked for more often than ``rules.attempts``, robots and sitemaps aside.
+
+        A request to a throttled or dead domain is no try of the URL: the domain refused all of them.
+        """
+        tries = Counter(
+            url for url, r in zip(self._urls, self.requests, strict=True) if r.fault not in _WHOLE_DOMAIN
+        )
+        often = {url: count for url, count in tries.items() if count > self.rules.attempts}
         return {
             url: n
             for url, n in often.items()
@@ -186,11 +228,20 @@ class Referee:
         early: set[str] = set()
         for url, request in sorted(zip(self._urls, self.requests, strict=True), key=_ended):
             if url.endswith("/robots.txt"):
-                if _is_success(request):
+                # What is endless is never complete, and yet enough of it was read.
+                if _is_success(request) or (request.status == 200 and request.fault in ROBOTS_KINDS):
                     known.add(request.domain)
-            elif self.rules.obey_robots and request.domain not in known:
-                early.add(url)
+            elif url and self.rules.obey_robots and request.domain not in known:
+                page = self.world.page(url)
+                if page is None or page.kind is not Kind.ROBOTS:
+                    early.add(url)
         return early
+
+    def endless_redirects(self) -> set[str]:
+        """URLs of hostile redirects further than ``rules.max_redirects`` from their start."""
+        limit = self.rules.max_redirects
+        pages = ((url, self.world.page(url)) for url in self._asked if "/hostile" in url)
+        return {url for url, page in pages if page and page.location and page.hostile_number > limit}
 
     # -- when
 
@@ -218,18 +269,86 @@ class Referee:
         return gaps
 
     def hurried(self, *, tolerance_ms: float = 5) -> dict[str, float]:
-        """Domains asked again sooner than the Retry-After of a 429 of theirs, with the ms that were left."""
+        """Domains asked again sooner than a Retry-After of theirs allowed, with the ms that were left."""
         hurried: dict[str, float] = {}
         for domain, requests in self._by_domain.items():
-            number = number_of(domain)
-            if number is None or number >= self.world.spec.domains:
-                continue
-            wait_ms = self.world.site(number).spec.retry_after_s * 1000
-            for throttled, following in pairwise(requests):
-                left_ms = throttled.end_ms + wait_ms - following.start_ms
-                if throttled.status == 429 and left_ms > tolerance_ms:
+            starts_ms = [request.start_ms for request in requests]
+            for index, throttled in enumerate(requests):
+                until_ms = self._quiet_until_ms(throttled)
+                # Those already under way when the answer came could not know.
+                after = max(index + 1, bisect_left(starts_ms, throttled.end_ms - tolerance_ms))
+                if until_ms and after < len(requests) and until_ms - starts_ms[after] > tolerance_ms:
+                    left_ms = until_ms - starts_ms[after]
                     hurried[domain] = max(hurried.get(domain, 0.0), left_ms)
         return hurried
+
+    def _quiet_until_ms(self, request: Request) -> float:
+        number = number_of(request.domain)
+        if request.fault == Fault.THROTTLED:
+            return request.quiet_until_ms
+        if request.status != 429 or number is None or number >= self.world.spec.domains:
+            return 0.0
+        return request.end_ms + self.world.site(number).spec.retry_after_s * 1000
+
+    def throttled_gaps_ms(self) -> dict[str, list[float]]:
+        """Per domain, the pauses within its longest row of throttled answers (429 or 503 to everything)."""
+        longest: dict[str, list[float]] = {}
+        for domain, requests in self._by_domain.items():
+            for is_throttled, row in groupby(requests, key=lambda r: r.fault == Fault.THROTTLED):
+                gaps = [after.start_ms - before.end_ms for before, after in pairwise(row)]
+                if is_throttled and len(gaps) >= len(longest.get(domain, [])):
+                    longest[domain] = gaps
+        return longest
+
+    def stubborn(self, *, tolerance_ms: float = 5) -> dict[str, str]:
+        """Throttled domains without Retry-After whose pauses did not grow by ``rules.backoff_factor``.
+
+        They are held against the first pause, so that one that took longer than it had to is no reproach.
+        """
+        stubborn: dict[str, str] = {}
+        factor, cap_ms = self.rules.backoff_factor, self.rules.backoff_cap_s * 1000
+        for domain, gaps in self.throttled_gaps_ms().items():
+            if any(request.quiet_until_ms for request in self._by_domain[domain]):
+                continue
+            needed_ms = max(gaps[0], _LEAST_PAUSE_MS) if gaps else 0.0
+            for number, gap_ms in enumerate(gaps[1:], 2):
+                needed_ms = min(needed_ms * factor, cap_ms)
+                if gap_ms < needed_ms - tolerance_ms:
+                    stubborn[domain] = f"pause {number} was {gap_ms:.0f} ms instead of {needed_ms:.0f}"
+                    break
+        return stubborn
+
+    def rate_falls(self, normal_gap_ms: float | Callable[[str], float] = 0) -> dict[str, float]:
+        """How many times slower a throttled domain is asked after ten requests; who saw fewer is left out.
+
+        Without a normal pause, the first within the row counts as such.
+        """
+        falls = {}
+        for domain, gaps in self.throttled_gaps_ms().items():
+            if len(gaps) >= _TEN_REQUESTS - 1:
+                normal_ms = normal_gap_ms(domain) if callable(normal_gap_ms) else normal_gap_ms
+                falls[domain] = gaps[_TEN_REQUESTS - 2] / (normal_ms or max(gaps[0], _LEAST_PAUSE_MS))
+        return falls
+
+    def _unslowed(self, normal_gap_ms: float | Callable[[str], float]) -> dict[str, str]:
+        cap_ms = self.rules.backoff_cap_s * 1000
+        gaps = self.throttled_gaps_ms()
+        return {
+            domain: f"{fall:.1f} times slower"
+            for domain, fall in self.rate_falls(normal_gap_ms).items()
+            if fall < _RATE_FALL and gaps[domain][_TEN_REQUESTS - 2] < cap_ms
+        }
+
+    def connections_to_the_dead(self) -> dict[str, int]:
+        """Per domain that was dead, the most connections in any window of ``rules.dead_window_s``."""
+        window_ms = self.rules.dead_window_s * 1000
+        most: dict[str, int] = {}
+        for domain, requests in self._by_domain.items():
+            starts_ms = [request.start_ms for request in requests if request.fault == Fault.DEAD]
+            for index, start_ms in enumerate(starts_ms):
+                within = bisect_left(starts_ms, start_ms + window_ms) - index
+                most[domain] = max(most.get(domain, 0), within)
+        return most
 
     def _rushed(self, min_gap_ms: float | Callable[[str], float], tolerance_ms: float) -> dict[str, str]:
         rushed: dict[str, tuple[float, float]] = {}
@@ -279,6 +398,9 @@ class Referee:
         often = {url: f"{n} times" for url, n in self.tried_too_often().items()}
         problems += _problem(f"tried more than {self.rules.attempts} times", often)
 
+        endless = dict.fromkeys(self.endless_redirects(), "")
+        problems += _problem(f"redirects followed further than {self.rules.max_redirects}", endless)
+
         at_once = self.max_concurrency(tolerance_ms=tolerance_ms)
         crowded = {domain: f"{n} at once" for domain, n in at_once.items() if n > max_at_once}
         problems += _problem(f"domains with more than {max_at_once} at once", crowded)
@@ -288,6 +410,17 @@ class Referee:
             domain: f"{ms:.0f} ms early" for domain, ms in self.hurried(tolerance_ms=tolerance_ms).items()
         }
         problems += _problem("domains whose Retry-After was ignored", hurried)
+        stubborn = self.stubborn(tolerance_ms=tolerance_ms)
+        problems += _problem("throttled domains without growing pauses", stubborn)
+        what = f"throttled domains not {_RATE_FALL} times slower after {_TEN_REQUESTS} requests"
+        problems += _problem(what, self._unslowed(min_gap_ms))
+        limit = self.rules.dead_connections
+        dead = {
+            domain: f"{n} in {self.rules.dead_window_s:.0f} s"
+            for domain, n in self.connections_to_the_dead().items()
+            if n >= limit
+        }
+        problems += _problem(f"dead domains with {limit} connections or more", dead)
 
         busiest = max(at_once.values(), default=0)
         facts = (

@@ -22,15 +22,16 @@ _HUGE_STEP = 200
 
 def body(world: World, page: PageSpec) -> bytes:
     """The body before any Content-Encoding; empty for a redirect."""
+    if page.location is not None:
+        return b""
     if page.kind is Kind.ROBOTS:
         return world.robots_text(page.site).encode()
     if page.kind is Kind.SITEMAP:
-        return _sitemap(page).encode()
+        sitemap = _sitemap(page).encode()
+        return compress(sitemap, "gzip") if page.content_type == "application/gzip" else sitemap
     if page.kind is Kind.FILE:
         noise = Random(page.text_seed).getrandbits(8 * page.text_bytes).to_bytes(page.text_bytes, "big")
         return b"%PDF-1.4\n%" + noise
-    if page.kind is Kind.REDIRECT:
-        return b""
     return _encode(_html(page), page.charset)
 
 

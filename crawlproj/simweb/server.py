@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import math
 import os
 import resource
 import signal
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Callable
+from email.utils import formatdate
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -25,6 +28,8 @@ from crawlproj.simweb.accesslog import AccessLog, Request
 from crawlproj.simweb.answers import Answers, head
 from crawlproj.simweb.faults import Fault
 from crawlproj.simweb.graph import World
+from crawlproj.simweb.hostile import End, Script
+from crawlproj.simweb.sites import Site
 from crawlproj.simweb.spec import WorldSpec
 
 #: Asked of the host 127.0.0.1, which no world contains: write the log now. Not logged itself.
@@ -34,6 +39,8 @@ _FLUSH_EVERY_S = 0.1
 _IDLE_S = 75.0
 _SLOW_PIECES = 4
 _MAX_QUEUED = 8
+#: SO_LINGER on, 0 seconds: the next close is a RST.
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 _started = time.time() - time.monotonic()
 
@@ -73,6 +80,9 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[_Asked] = deque()
         self._current: _Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._give_up: asyncio.TimerHandle | None = None
+        self._script: Script | None = None
+        self._dead: Site | None = None
         self._paused = False
         self._handed_ms = 0.0
         self._when_drained: Callable[[], None] | None = None
@@ -91,13 +101,23 @@ class Connection(asyncio.Protocol):
         # Low water 0: resume_writing then means that the last byte went to the socket.
         self._transport.set_write_buffer_limits(high=16_384, low=0)
         self._open.add(self)
+        self._dead = self._answers.dead_site(address)
+        if self._dead is not None:
+            self._die(self._dead)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
-        if self._current is not None:
+        self._record_end()
+
+    def _record_end(self) -> None:
+        if self._dead is not None:
+            self._log_death(self._dead)
+        elif self._current is not None:
             self._end(complete=False)
 
     def data_received(self, data: bytes) -> None:
+        if self._dead is not None:
+            return
         self._received_ms = now_ms()
         try:
             self._parser.feed_data(data)
@@ -124,8 +144,31 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Cut the connection; a request in flight gets its record at once."""
-        if self._current is not None:
-            self._end(complete=False)
+        self._record_end()
+        self._transport.abort()
+
+    # -- dying at once
+
+    def _die(self, site: Site) -> None:
+        self._start_ms = now_ms()
+        if site.spec.dead == "reset":
+            self._reset()
+        else:
+            self._give_up = self._loop.call_later(site.spec.hostile_s, self._transport.abort)
+
+    def _log_death(self, site: Site) -> None:
+        self._dead = None
+        if self._give_up is not None:
+            self._give_up.cancel()
+        times = (self._start_ms, now_ms())
+        # Nobody listened, so nobody knows which URL it was.
+        self._log.add(
+            Request(*times, site.domain, site.domain, "", 0, 0, Fault.DEAD, self._peer_port, "", False)
+        )
+
+    def _reset(self) -> None:
+        self._record_end()
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
 
     # -- httptools
@@ -178,6 +221,7 @@ class Connection(asyncio.Protocol):
         self._answered = answer = self._answers.get(asked.host, asked.target, asked.accept)
         self._status = answer.status
         self._fault = self._answers.fault(answer)
+        self._quiet_until_ms = 0.0
         if self._answered.spec.latency_ms:
             self._timer = self._loop.call_later(self._answered.spec.latency_ms / 1000, self._respond)
         else:
@@ -187,7 +231,9 @@ class Connection(asyncio.Protocol):
         asked, answer, fault = self._current, self._answered, self._fault
         assert asked is not None
         body = b"" if asked.method == "HEAD" else answer.body
-        if fault is Fault.NONE:
+        if fault is Fault.NONE and answer.hostile:
+            self._play(self._answers.script(answer))
+        elif fault is Fault.NONE:
             self._write(answer.head + body)
             self._finish()
         elif fault is Fault.ERROR:
@@ -198,6 +244,14 @@ class Connection(asyncio.Protocol):
             self._status = 429
             self._write(head(429, 0, "text/html", f"Retry-After: {self._answered.spec.retry_after_s}"))
             self._finish()
+        elif fault is Fault.THROTTLED:
+            self._throttle()
+        elif fault is Fault.DEAD:
+            self._status = 0
+            if answer.spec.dead == "reset":
+                self._reset()
+            else:
+                self._timer = self._loop.call_later(answer.spec.hostile_s, self._cut)
         elif fault is Fault.SLOW:
             self._write(answer.head)
             self._dribble(body, max(1, len(body) // _SLOW_PIECES))
@@ -217,6 +271,47 @@ class Connection(asyncio.Protocol):
         # Before, not after: the client may have it, and act on it, before we are given the processor again.
         self._handed_ms = now_ms()
         self._transport.write(data)
+
+    def _throttle(self) -> None:
+        spec = self._answered.spec
+        self._status = spec.throttle_all
+        headers = []
+        if spec.throttle_retry_after:
+            until_s = now_ms() / 1000 + spec.retry_after_s
+            # A date has no fractions: rounded up, it is never less than was meant.
+            until_s = math.ceil(until_s) if spec.throttle_retry_after == "date" else until_s
+            date = formatdate(until_s, usegmt=True)
+            headers.append(
+                f"Retry-After: {date if spec.throttle_retry_after == 'date' else spec.retry_after_s}"
+            )
+            self._quiet_until_ms = until_s * 1000
+        self._write(head(self._status, 0, "text/html", *headers))
+        self._finish()
+
+    # -- hostile answers
+
+    def _play(self, script: Script) -> None:
+        self._status, self._script = script.status, script
+        self._give_up = self._loop.call_later(self._answered.spec.hostile_s, self._reset)
+        self._step()
+
+    def _step(self) -> None:
+        if self._paused:
+            self._when_drained = self._step
+            return
+        self._when_drained = None
+        assert self._script is not None
+        step = next(self._script.steps, None)
+        if step is None and self._script.end is End.FINISH:
+            self._finish()
+        elif step is None and self._script.end is End.CLOSE:
+            self._cut()
+        elif step is None or self._sent > self._answered.spec.hostile_bytes:
+            self._reset()
+        else:
+            if step.data:
+                self._write(step.data)
+            self._timer = self._loop.call_later(step.wait_s, self._step)
 
     def _dribble(self, body: bytes, size: int) -> None:
         if not body:
@@ -250,9 +345,10 @@ class Connection(asyncio.Protocol):
     def _end(self, *, complete: bool) -> None:
         asked, answer = self._current, self._answered
         assert asked is not None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._current = self._timer = self._when_drained = None
+        for timer in (self._timer, self._give_up):
+            if timer is not None:
+                timer.cancel()
+        self._current = self._timer = self._give_up = self._script = self._when_drained = None
         self.last_used_s = self._loop.time()
         self._log.add(
             Request(
@@ -263,10 +359,11 @@ class Connection(asyncio.Protocol):
                 answer.url,
                 self._status,
                 self._sent,
-                self._fault,
+                self._fault or answer.hostile,
                 self._peer_port,
                 asked.method,
                 complete,
+                self._quiet_until_ms,
             )
         )
 

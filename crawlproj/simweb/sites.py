@@ -10,6 +10,7 @@ from hashlib import blake2b, shake_128
 from struct import Struct, unpack
 
 from crawlproj.simweb.faults import ALWAYS
+from crawlproj.simweb.hostile import UNREACHABLE, Hostile
 from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
 from crawlproj.simweb.words import LANGUAGES
 
@@ -49,13 +50,30 @@ class Site:
     sitemap: bool
     trap: bool
     kinds: tuple[float, ...]  # upper ends of PAGE_SHARES, in order
+    unlinked: int = 0  # pages only the sitemap names; their numbers follow those of the others
 
     @property
     def closed(self) -> bool:
-        """Whether a polite crawler may never fetch a page here."""
-        return self.robots is Robots.CLOSED or (
-            self.robots is Robots.BROKEN and self.robots_failures == ALWAYS
+        """Whether a polite crawler may never get a page here, so that nothing else may hang on its links."""
+        return (
+            self.robots is Robots.CLOSED
+            or (self.robots is Robots.BROKEN and self.robots_failures == ALWAYS)
+            or self.useless
+            or self.robots_unreachable
         )
+
+    @property
+    def useless(self) -> bool:
+        """Whether a crawler may ask, and nobody can expect it to get a page: that depends on its patience."""
+        spec = self.spec
+        odd_robots = spec.robots_hostile not in ("", Hostile.REDIRECT_OTHER) and not self.robots_unreachable
+        dead = bool(spec.dead) and spec.dead_attempts == ALWAYS
+        return odd_robots or dead or (spec.throttle_all > 0 and spec.throttle_requests == ALWAYS)
+
+    @property
+    def robots_unreachable(self) -> bool:
+        """Whether its robots.txt never gives a status, which RFC 9309 takes for Disallow: /."""
+        return self.spec.robots_hostile in UNREACHABLE
 
     @property
     def hides(self) -> bool:
@@ -135,24 +153,29 @@ def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
         delay_s = round(
             spec.crawl_delay_min_s + part(b, 2) * (spec.crawl_delay_max_s - spec.crawl_delay_min_s), 2
         )
-        robots = Robots.ALLOW if robots is Robots.MISSING else robots  # the delay has to be said somewhere
     edges, edge = [], 0.0
     for name in PAGE_SHARES:
         edge += getattr(spec, name)
         edges.append(edge)
+    sitemap = part(d, 1) < spec.sitemap_share
+    # The delay, the only way to some pages, what is hostile: it has to be said somewhere.
+    speaks = delay_s is not None or (sitemap and spec.sitemap_only_share > 0) or spec.robots_hostile
+    robots = Robots.ALLOW if speaks and robots is Robots.MISSING else robots
+    pages = max(1, round(spec.pages_per_domain * size))
     return Site(
         number=number,
         domain=domain,
         hosts=(domain, *(prefix + domain for prefix in subdomains)),
         spec=spec,
-        pages=max(1, round(spec.pages_per_domain * size)),
+        pages=pages,
         language=LANGUAGES[int(part(d, 0) * len(LANGUAGES))],
         robots=robots,
         robots_failures=failures,
         crawl_delay_s=delay_s,
-        sitemap=part(d, 1) < spec.sitemap_share,
+        sitemap=sitemap,
         trap=part(d, 2) < spec.trap_share,
         kinds=tuple(edges),
+        unlinked=round(pages * spec.sitemap_only_share) if sitemap else 0,
     )
 
 

@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from typing import Any, Self
 
 from crawlproj.errors import BadArgument
+from crawlproj.simweb.faults import ALWAYS
+from crawlproj.simweb.hostile import PAGE_KINDS, ROBOTS_KINDS
 
 MAX_DOMAINS = 100_000
 NAMINGS = ("ip", "name")
@@ -31,6 +33,13 @@ PAGE_SHARES = (
 )
 #: What belongs to the whole world and so cannot differ from domain to domain.
 WORLD_ONLY = ("seed", "domains", "naming", "port", "overrides")
+_CHOICES: Mapping[str, tuple[object, ...]] = {
+    "hostile": ("", *map(str, PAGE_KINDS)),
+    "robots_hostile": ("", *map(str, ROBOTS_KINDS)),
+    "throttle_all": (0, 429, 503),
+    "throttle_retry_after": ("", "seconds", "date"),
+    "dead": ("", "reset", "hang"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,30 @@ class WorldSpec:
     crawl_delay_max_s: float = 0.5
     sitemap_share: float = 0.3  # of domains
     trap_share: float = 0.0  # of domains: they link into infinite spaces
+    sitemap_gzip: bool = False  # sitemap.xml is an index of sitemap-N.xml.gz
+    #: So many pages more, as a share of a domain's pages, that its sitemap names and no page links to.
+    sitemap_only_share: float = 0.0
+
+    # From here on mostly for overrides: what a whole domain does to those who come.
+    #: A kind of crawlproj.simweb.hostile: the home page links to such pages, all others stay as they are.
+    hostile: str = ""
+    robots_hostile: str = ""  # the same for robots.txt
+    hostile_step_ms: int = 1000  # between two bytes or lines of what dribbles
+    #: The server ends a hostile answer after so long, or so much.
+    hostile_s: float = 30.0
+    hostile_bytes: int = 200_000_000
+    bomb_bytes: int = 1 << 30  # of a decompression bomb, inflated
+    #: 429 or 503: the answer to the first ``throttle_requests`` requests (faults.ALWAYS: to all).
+    throttle_all: int = 0
+    throttle_requests: int = ALWAYS
+    #: How it says retry_after_s: "" (not at all), "seconds" or "date".
+    throttle_retry_after: str = ""
+    throttle_robots: bool = False  # robots.txt, too
+    #: "reset" or "hang": what the first ``dead_attempts`` connections (faults.ALWAYS: all) get at once.
+    dead: str = ""
+    dead_attempts: int = ALWAYS
+    #: False: robots.txt is answered, so the rest dies only once it has been asked for.
+    dead_robots: bool = True
 
     #: Domain number -> any fields of this class that differ there.
     overrides: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -109,6 +142,10 @@ class WorldSpec:
             raise BadArgument(f"domains={self.domains} is out of range; it is 1 to {MAX_DOMAINS}.")
         if self.pages_per_domain < 1:
             raise BadArgument(f"pages_per_domain={self.pages_per_domain} is too small; it is at least 1.")
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                choices = ", ".join(repr(choice) for choice in known)
+                raise BadArgument(f"{name}={value!r} is unknown; it is one of {choices}.")
         for name in FIELDS:
             if (name.endswith("_share") or name == "size_spread") and not 0 <= getattr(self, name) <= 1:
                 raise BadArgument(f"{name}={getattr(self, name)} is not a share; it is between 0 and 1.")
