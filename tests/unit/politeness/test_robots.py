@@ -48,7 +48,7 @@ def test_a_group_of_our_own_is_ours_alone() -> None:
 
 def test_delay_and_sitemaps_are_read() -> None:
     assert rules().crawl_delay_s == 2.5
-    assert rules().sitemaps == ["http://a.test/sitemap.xml"]
+    assert rules().sitemaps == ("http://a.test/sitemap.xml",)
 
 
 @pytest.mark.parametrize("value", [b"nan", b"inf", b"-1", b"soon", b""])
@@ -56,7 +56,7 @@ def test_a_delay_that_is_no_number_of_seconds_is_none(value: bytes) -> None:
     assert rules(b"User-agent: *\nCrawl-delay: " + value).crawl_delay_s is None
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 429])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 451])
 def test_a_client_error_allows_everything_whatever_its_body_says(status: int) -> None:
     found = rules(b"User-agent: *\nDisallow: /", status)
 
@@ -64,8 +64,8 @@ def test_a_client_error_allows_everything_whatever_its_body_says(status: int) ->
     assert not found.retry
 
 
-@pytest.mark.parametrize("status", [None, 500, 502, 503, 599])
-def test_a_server_or_network_error_forbids_everything_for_now(status: int | None) -> None:
+@pytest.mark.parametrize("status", [None, 429, 500, 502, 503, 599])
+def test_a_server_or_network_error_or_throttling_forbids_everything_for_now(status: int | None) -> None:
     found = rules(b"User-agent: *\nAllow: /", status)
 
     assert not found.may_fetch("http://a.test/")
@@ -99,7 +99,7 @@ def test_an_empty_file_allows_everything() -> None:
 
 
 def test_cached_rules_hold_until_they_expire() -> None:
-    cache = RobotsCache(size=10, ttl_s=100)
+    cache = RobotsCache(max_origins=10, ttl_s=100)
     kept = rules()
 
     cache.put("http://a.test", kept, now_s=1000)
@@ -110,11 +110,11 @@ def test_cached_rules_hold_until_they_expire() -> None:
 
 
 def test_failures_are_asked_again_after_a_minute_then_later_and_later() -> None:
-    cache = RobotsCache(size=10, ttl_s=86_400)
+    cache = RobotsCache(max_origins=10, ttl_s=86_400)
     now_s, waits = 0.0, []
 
     for _ in range(8):
-        until_s = cache.put("http://a.test", rules(status=None), now_s)
+        until_s = cache.put("http://a.test", rules(status=None), now_s).expires_at_s
         waits.append(until_s - now_s)
         now_s = until_s
 
@@ -122,17 +122,17 @@ def test_failures_are_asked_again_after_a_minute_then_later_and_later() -> None:
 
 
 def test_a_success_ends_the_count_of_failures() -> None:
-    cache = RobotsCache(size=10, ttl_s=100)
+    cache = RobotsCache(max_origins=10, ttl_s=100)
     cache.put("http://a.test", rules(status=500), 0)
     cache.put("http://a.test", rules(status=500), 60)
 
     cache.put("http://a.test", rules(), 180)
 
-    assert cache.put("http://a.test", rules(status=500), 280) == 340
+    assert cache.put("http://a.test", rules(status=500), 280).expires_at_s == 340
 
 
 def test_the_origin_used_longest_ago_is_forgotten() -> None:
-    cache = RobotsCache(size=2, ttl_s=100)
+    cache = RobotsCache(max_origins=2, ttl_s=100)
     cache.put("http://a.test", rules(), 0)
     cache.put("http://b.test", rules(), 0)
 
