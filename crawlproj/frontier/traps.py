@@ -1,0 +1,145 @@
+"""Traps that no single URL shows: a site that makes URLs without end. Pure, in memory, bounded.
+
+URLs that differ only in numbers, ids or the values of parameters have one *shape*. A shape that a domain was
+asked for too often is closed. docs/urls.md says how the limits were chosen, and whom they could hurt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+
+#: Shapes whose URLs are usually real, such as /item/12345, may have this many times more of them.
+_REAL_TIMES = 10
+#: From this many parameters on, it is their combinations that make URLs without end.
+_MANY_PARAMETERS = 3
+_MOST_DOMAINS = 10_000
+_MOST_SHAPES_OF_DOMAIN = 2_000
+_MOST_SHAPES = 500_000
+
+_DATE = re.compile(r"(?<![0-9])[0-9]{4}([/-])[0-9]{1,2}(?:\1[0-9]{1,2})?(?![0-9])")
+_NUMBER = re.compile(r"[0-9]+")
+_ID = re.compile(
+    r"""(?<=/)(?:
+        (?=[^/]*[0-9])(?=[^/]*[A-Fa-f])[0-9A-Fa-f]{16,}                               # a hash
+      | [0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}   # a UUID
+      | (?=[^/]*[A-Z])(?=[^/]*[a-z])(?=[^/0-9]*[0-9]+[^/0-9]+[0-9])[A-Za-z0-9]{20,}   # random, base64
+    )(?=[/.]|$)""",
+    re.VERBOSE,
+)
+_DATE_NAMES = frozenset({"year", "month", "week", "day", "date"})
+
+
+def shape_of(url: str) -> str:
+    """Return the shape of a canonical URL: {date}, {id} and {n} stand for what varies, a query for its names.
+
+    ``http://a.test/calendar/2024/05?view=3`` has ``a.test/calendar/{date}?view``. A query with three or more
+    parameters is ``?*``, whatever they are. The shape of a URL with nothing that varies is empty.
+    """
+    start = url.find("/", 8)
+    path, mark, query = url[start:].partition("?")
+    # No canonical path has braces of its own.
+    shape = _NUMBER.sub("{n}", _DATE.sub("{date}", _ID.sub("{id}", path)))
+    if not mark and shape == path:
+        return ""
+    host = url[url.index("//") + 2 : start]
+    return f"{host}{shape}?{_shape_of_query(query)}" if mark else host + shape
+
+
+def _shape_of_query(query: str) -> str:
+    names = sorted({part.partition("=")[0] for part in query.split("&")})
+    if not _DATE_NAMES.isdisjoint(names) or _DATE.search(query):
+        return "{date}"
+    return "&".join(names) if len(names) < _MANY_PARAMETERS else "*"
+
+
+def _limit(shape: str, variants: int) -> int:
+    """Return how many URLs of *shape* are fetched.
+
+    Dates alone are a calendar, many parameters a filter: neither has an end or news. A number or an id is
+    mostly a thing that exists.
+    """
+    path, _, query = shape.partition("?")
+    is_calendar = "{date}" in path and "{n}" not in path and "{id}" not in path
+    return variants if is_calendar or query in ("*", "{date}") else variants * _REAL_TIMES
+
+
+@dataclass(slots=True)
+class _Domain:
+    asked: Counter[int] = field(default_factory=Counter)
+    closed: dict[str, str] = field(default_factory=dict)
+
+
+class TrapDetector:
+    """Counts the URLs a domain is asked for, by shape; its owner asks before each fetch.
+
+    What it knows is bounded: the domains not asked for longest are forgotten, and of a domain the shapes
+    seldom asked for. A forgotten count begins again, so a limit may come late, but no shape is closed early.
+    Closed shapes are the caller's to keep: `export` them, and `close` them again after a restart.
+    """
+
+    def __init__(self, trap_variants: int) -> None:
+        self._variants = trap_variants
+        self._domains: OrderedDict[str, _Domain] = OrderedDict()
+        self._shapes = 0
+
+    def judge(self, domain: str, url: str) -> str | None:
+        """Count *url* and return why it is taken for a trap, or None.
+
+        "trap_shape": too many paths of one shape; "trap_variants": too many queries of one path. Ask once
+        for each URL, at its first attempt: a retry would count again.
+        """
+        shape = shape_of(url)
+        if not shape:
+            return None
+        known = self._known(domain)
+        if shape in known.closed:
+            return known.closed[shape]
+        # The hash is enough to count by, and a tenth of the memory.
+        mark = hash(shape)
+        known.asked[mark] += 1
+        asked = known.asked[mark]
+        if asked == 1:
+            self._shapes += 1
+            self._make_room(known)
+        if asked <= self._variants or asked <= _limit(shape, self._variants):
+            return None
+        reason = "trap_shape" if "{" in shape.partition("?")[0] else "trap_variants"
+        self.close(domain, shape, reason)
+        return reason
+
+    def close(self, domain: str, shape: str, reason: str) -> None:
+        """Take every URL of *shape* for a trap from now on."""
+        known = self._known(domain)
+        known.closed[shape] = reason
+        if known.asked.pop(hash(shape), 0):
+            self._shapes -= 1
+
+    def export(self, domain: str) -> dict[str, str]:
+        """Return the closed shapes of *domain*, with their reasons."""
+        known = self._domains.get(domain)
+        return dict(known.closed) if known else {}
+
+    def _known(self, domain: str) -> _Domain:
+        known = self._domains.get(domain)
+        if known is None:
+            known = self._domains[domain] = _Domain()
+            if len(self._domains) > _MOST_DOMAINS:
+                self._forget_oldest()
+        else:
+            self._domains.move_to_end(domain)
+        return known
+
+    def _make_room(self, known: _Domain) -> None:
+        if len(known.asked) > _MOST_SHAPES_OF_DOMAIN:
+            # Half of them at once, so that it is seldom done.
+            kept = Counter(dict(known.asked.most_common(_MOST_SHAPES_OF_DOMAIN // 2)))
+            self._shapes -= len(known.asked) - len(kept)
+            known.asked = kept
+        while self._shapes > _MOST_SHAPES and len(self._domains) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, forgotten = self._domains.popitem(last=False)
+        self._shapes -= len(forgotten.asked)
