@@ -76,13 +76,15 @@ class TrapDetector:
 
     What it knows is bounded: the domains not asked for longest are forgotten, and of a domain the shapes
     seldom asked for. A forgotten count begins again, so a limit may come late, but no shape is closed early.
-    Closed shapes are the caller's to keep: `export` them, and `close` them again after a restart.
+    Closed shapes are the caller's to keep: it takes them out of `news`, and may `close` them again later.
     """
 
     def __init__(self, trap_variants: int) -> None:
         self._variants = trap_variants
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
         self._shapes = 0
+        #: Domain, shape and reason of what was closed here.
+        self.news: list[tuple[str, str, str]] = []
 
     def judge(self, domain: str, url: str) -> str | None:
         """Count *url* and return why it is taken for a trap, or None.
@@ -107,6 +109,7 @@ class TrapDetector:
             return None
         reason = "trap_shape" if "{" in shape.partition("?")[0] else "trap_variants"
         self.close(domain, shape, reason)
+        self.news.append((domain, shape, reason))
         return reason
 
     def close(self, domain: str, shape: str, reason: str) -> None:

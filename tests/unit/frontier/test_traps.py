@@ -117,10 +117,12 @@ def test_closed_shapes_are_kept_by_the_caller() -> None:
     before, after = TrapDetector(10), TrapDetector(10)
     asked_until_closed(before, calendar())
 
-    for shape, reason in before.export("a.test").items():
-        after.close("a.test", shape, reason)
+    for domain, shape, reason in before.news:
+        after.close(domain, shape, reason)
 
     assert before.export("a.test") == {"a.test/calendar/{date}": "trap_shape"}
+    assert before.news == [("a.test", "a.test/calendar/{date}", "trap_shape")]
+    assert after.news == []
     assert after.judge("a.test", next(calendar())) == "trap_shape"
     assert after.export("unknown.test") == {}
 
