@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
+import brotli
 import pytest
+import zstandard
 
 from crawlproj.parsing.nesting import harmless
 
@@ -20,7 +25,7 @@ MEMORY_BYTES = 300_000_000
 
 #: Reads a task a line, each in a fork of its own: starting Python would take longer than all the reading.
 READER = """
-import gzip, json, os, resource, sys, time
+import base64, gzip, json, os, resource, sys, time
 from crawlproj.model.records import Page
 from crawlproj.parsing.extract import ExtractOptions, extract
 
@@ -57,7 +62,13 @@ for line in sys.stdin:
 
 class Read(Protocol):
     def __call__(
-        self, body: str, headers: dict[str, str] | None = None, sitemap_level: int = 0, **options: object
+        self,
+        body: str,
+        headers: dict[str, str] | None = None,
+        *,
+        memory: int = MEMORY_BYTES,
+        sitemap_level: int = 0,
+        **options: object,
     ) -> dict[str, object]: ...
 
 
@@ -72,10 +83,15 @@ def read() -> Iterator[Read]:
     tasks, answers = reader.stdin, reader.stdout
 
     def read(
-        body: str, headers: dict[str, str] | None = None, sitemap_level: int = 0, **options: object
+        body: str,
+        headers: dict[str, str] | None = None,
+        *,
+        memory: int = MEMORY_BYTES,
+        sitemap_level: int = 0,
+        **options: object,
     ) -> dict[str, object]:
         sent = {"Content-Type": "text/html", **(headers or {})}
-        task = {"body": body, "headers": sent, "options": options, "memory": MEMORY_BYTES}
+        task = {"body": body, "headers": sent, "options": options, "memory": memory}
         task["sitemap_level"] = sitemap_level
         print(json.dumps(task), file=tasks, flush=True)
         answer: dict[str, object] = json.loads(answers.readline())
@@ -158,6 +174,71 @@ def test_a_zip_bomb_is_cut(read: Read) -> None:
     assert (found["bytes"], found["truncated"], found["text"]) == (1_000_000, True, "word")
 
 
+def zlib_bomb(wbits: int) -> bytes:
+    """Return 100 KB that inflate to 80 MB: one part that can be repeated, as it refers to nothing before."""
+    stream = zlib.compressobj(9, wbits=wbits)
+    head = stream.compress(b"<p>word ") + stream.flush(zlib.Z_FULL_FLUSH)
+    part = stream.compress(b" " * 1_000_000) + stream.flush(zlib.Z_FULL_FLUSH)
+    return (head + part * 100)[:WIRE_BYTES]
+
+
+def brotli_bomb() -> bytes:
+    stream = brotli.Compressor(quality=9)
+    head: bytes = stream.process(b"<p>word ") + stream.flush()
+    head += stream.process(b" " * 8_000_000) + stream.flush()
+    part: bytes = stream.process(b" " * 8_000_000) + stream.flush()
+    return (head + part * 10_000)[:WIRE_BYTES]
+
+
+def zstd_bomb() -> bytes:
+    """Return a frame of blocks that say "this byte, 128 KiB times", four bytes each: 3 GB."""
+    raw, repeated = 0 << 1, 1 << 1
+    head = b"\x28\xb5\x2f\xfd\x00\x38" + (8 << 3 | raw).to_bytes(3, "little") + b"<p>word "
+    block = ((128 << 10) << 3 | repeated).to_bytes(3, "little") + b" "
+    return (head + block * WIRE_BYTES)[:WIRE_BYTES]
+
+
+#: What a shard reads of a body by default, and so the most that a bomb has.
+WIRE_BYTES = 100_000
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "gzip": lambda: zlib_bomb(31),
+    "deflate": lambda: zlib_bomb(15),
+    "br": brotli_bomb,
+    "zstd": zstd_bomb,
+    "gzip, gzip": lambda: gzip.compress(zlib_bomb(31)),
+    "br, zstd": lambda: zstandard.ZstdCompressor().compress(brotli_bomb()),
+    "zstd, br": lambda: brotli.compress(zstd_bomb(), quality=5),
+    "deflate, gzip, br, zstd": lambda: zstandard.compress(
+        brotli.compress(gzip.compress(zlib_bomb(15)), quality=5)
+    ),
+}
+
+
+@pytest.mark.parametrize("encoding", BOMBS)
+def test_a_bomb_of_any_coding_is_cut_within_little_memory_and_time(read: Read, encoding: str) -> None:
+    body = f"base64.b64decode({base64.b64encode(BOMBS[encoding]())!r})"
+
+    found = read(body, {"Content-Encoding": encoding}, memory=64 << 20, max_bytes=WIRE_BYTES)
+
+    assert (found["bytes"], found["truncated"], found["text"]) == (WIRE_BYTES, True, "word")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expression"),
+    [
+        ("gzip", "gzip.compress(b'') * 5_000"),
+        ("zstd", "b'\\x28\\xb5\\x2f\\xfd\\x20\\x00\\x01\\x00\\x00' * 11_000"),
+        ("zstd", "(b'\\x50\\x2a\\x4d\\x18' + bytes(4)) * 12_500"),
+        ("br", "b'\\x3b' + b'\\x06' * 99_999"),
+        ("gzip, gzip", "gzip.compress(gzip.compress(b'') * 1_000_000)"),
+    ],
+)
+def test_a_body_of_nothing_takes_little_time(read: Read, encoding: str, expression: str) -> None:
+    found = read(expression, {"Content-Encoding": encoding}, memory=64 << 20, max_bytes=WIRE_BYTES)
+
+    assert found["bytes"] == 0
+
+
 def test_a_million_links_are_cut_and_it_is_said(read: Read) -> None:
     found = read(
         "b''.join(b'<a href=/%d>%d</a>' % (n, n) for n in range(1_000_000))",
@@ -185,7 +266,7 @@ def test_a_long_base_does_not_make_long_links(read: Read) -> None:
         "b'<urlset><loc' + b' ' * 5_000_000",
         "b'<urlset>' + b'<loc ' * 1_000_000",
         "b'<urlset>' + b'<loc><![CDATA[' * 300_000",
-        "b'<urlset><loc>http://a.test/' + b'&amp;' * 1_000_000 + b'</loc>'",
+        "b'<urlset><loc>http://a.test/' + b'&amp;' * 2_500_000 + b'</loc>'",
         "b'<urlset>' + b'<!--' * 1_200_000",
         "b'<urlset>' + b'<!---->' * 700_000",
         "b'<' + b'a' * 5_000_000",
@@ -202,7 +283,7 @@ def test_a_long_base_does_not_make_long_links(read: Read) -> None:
     ],
 )
 def test_a_sitemap_made_to_take_forever_is_read_in_time(read: Read, expression: str) -> None:
-    found = read(expression, sitemap_level=1, sitemap_bytes=5_000_000, sitemap_urls=50_000)
+    found = read(expression, sitemap_level=1, sitemap_bytes=15_000_000, sitemap_urls=50_000)
 
     assert (found["text"], found["title"]) == ("", None)
 
