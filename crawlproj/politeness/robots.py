@@ -306,8 +306,11 @@ def _goes_on(path: str, first: str, middle: list[str], last: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KnownRules:
-    """The rules in force for an origin. With ``failures``, robots.txt could not be had so often in a row:
-    the rules are older ones, or, with ``rules.retry``, there are none and nothing may be fetched."""
+    """The rules in force for an origin, until they must be fetched again.
+
+    With ``failures``, robots.txt could not be had so often in a row: the rules are older ones, or, with
+    ``rules.retry``, there are none and nothing may be fetched.
+    """
 
     rules: RobotRules
     expires_at_s: float
