@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import gzip
+import zlib
+from collections.abc import Callable
 
+import brotli
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -482,12 +486,21 @@ def test_a_compressed_body_is_read() -> None:
     assert (found.text, found.body_bytes, found.truncated) == ("word", 11, False)
 
 
-def test_a_cut_body_gives_the_text_before_the_cut() -> None:
-    packed = gzip.compress(b"".join(b"<p>%d</p>" % number for number in range(50_000)))
+CODINGS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": lambda body: brotli.compress(body, quality=5),
+    "zstd": zstandard.compress,
+}
 
-    found = read(packed[: len(packed) // 2], content_encoding="gzip")
 
-    assert found.truncated
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_cut_body_gives_the_text_before_the_cut(coding: str) -> None:
+    packed = CODINGS[coding](b"".join(b"<p>%d</p>" % number for number in range(50_000)))
+
+    found = read(packed[: len(packed) // 2], content_encoding=coding)
+
+    assert (found.truncated, found.body_bytes) == (True, 100_000)
     assert found.text is not None
     assert found.text.startswith("0\n1\n2\n")
 
