@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting, BadUrl
-from crawlproj.model.urls import canonicalise, domain_of, host_of
+from crawlproj.model.urls import UrlRules, canonicalise, domain_of, host_of
 
 #: How often one parameter may be in a query.
 _MOST_SAME_PARAMETERS = 3
@@ -16,9 +16,14 @@ _MOST_HOSTS = 65_536
 
 
 class AdmissionRules:
-    """The rules of a run. Raises BadSetting for a domain in CRAWL_SCOPE_DOMAINS that cannot be one."""
+    """The rules of a run. Raises BadSetting for a domain in CRAWL_SCOPE_DOMAINS that cannot be one.
 
-    def __init__(self, config: Config) -> None:
+    *is_excluded* is asked as well; `Exclusions.excludes` is such a question. ``urls`` cleans the URLs judged.
+    """
+
+    def __init__(self, config: Config, is_excluded: Callable[[str], bool] | None = None) -> None:
+        self.urls = UrlRules(config.drop_parameters)
+        self._is_excluded = is_excluded
         self._excluded = matcher(config.exclude)
         self._included = matcher(config.include)
         self._scope = config.scope
@@ -40,6 +45,8 @@ class AdmissionRules:
         if len(url) > self._max_chars:
             return "length"
         if self._excluded is not None and self._excluded(url):
+            return "excluded"
+        if self._is_excluded is not None and self._is_excluded(url):
             return "excluded"
         if source is None:
             return None

@@ -9,10 +9,16 @@ from pathlib import Path
 from publicsuffixlist import PublicSuffixList
 
 from crawlproj.errors import BadUrl, NoSeeds
+from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise
 
 _SUFFIXES = PublicSuffixList(accept_unknown=False)
+#: Why rules refuse a seed.
+_REFUSALS = {
+    "length": "is longer than CRAWL_MAX_URL allows; raise that, or shorten it",
+    "excluded": "is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; change these, or leave it out",
+}
 
 
 def seed_lines(source: str) -> Iterator[tuple[int, str]]:
@@ -34,16 +40,28 @@ def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
         raise NoSeeds(f"Cannot read the seeds file {str(path)!r}: {exc.strerror}.") from exc
 
 
-def parse_seeds(lines: Iterable[tuple[int, str]]) -> Iterator[Candidate | str]:
-    """Yield a candidate for each good line, a complaint for each bad one; blanks and comments are skipped."""
+def parse_seeds(
+    lines: Iterable[tuple[int, str]], rules: AdmissionRules | None = None
+) -> Iterator[Candidate | str]:
+    """Yield a candidate for each good line, a complaint for each bad one; blanks and comments are skipped.
+
+    With *rules*, a line is also bad when they refuse it.
+    """
     for number, line in lines:
         text = line.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):
             continue
         try:
-            yield Candidate(canonicalise(text if "://" in text else _as_url(text)))
+            url = canonicalise(text if "://" in text else _as_url(text))
         except BadUrl as exc:
             yield f"line {number}: {exc}"
+            continue
+        if rules is not None:
+            url = rules.urls.clean(url)
+            if reason := rules.refusal(url, 0, None):
+                yield f"line {number}: {url[:200]!r} {_REFUSALS[reason]}"
+                continue
+        yield Candidate(url)
 
 
 def _as_url(text: str) -> str:

@@ -15,6 +15,7 @@ import secrets
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -22,6 +23,8 @@ from pathlib import Path
 
 from crawlproj.config import Config
 from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
+from crawlproj.frontier.admission import AdmissionRules
+from crawlproj.frontier.exclusions import Exclusions
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
 from crawlproj.pages.deadletters import DeadLetter
@@ -90,14 +93,17 @@ class Parser:
         self._directory = directory
         self._config = config
         self._extract_options = ExtractOptions.from_config(config)
+        self._exclusions = Exclusions(config.exclude_file) if config.exclude_file else None
+        self._rules = AdmissionRules(config, self._exclusions.excludes if self._exclusions else None)
         self._is_over = is_over
         self._commits_asked = commits_asked
         self._commits_seen = 0
         self._time_limit = time_limit
         self._clock = clock
         self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
-        #: Links admitted from the pages of the open segment.
+        #: Links admitted from the pages of the open segment, and links refused, by reason.
         self._segment_links = 0
+        self._segment_refusals: Counter[str] = Counter()
         self.is_stopping = False
         self._beaten_s = float("-inf")
         self._started_s = self._told_s = clock()
@@ -156,6 +162,8 @@ class Parser:
         rows: list[tuple[PageRow, Page, bytes]] = []
         failures: list[tuple[bytes, DeadLetter, int]] = []
         candidates: dict[str, Candidate] = {}
+        if self._exclusions is not None:
+            self._exclusions.reload_if_changed(self._clock())
         # The list of this parser: what is in the open segment, then these pages.
         first = self._segment.rows
         for number, raw in enumerate(raw_pages):
@@ -169,22 +177,12 @@ class Parser:
             except Exception as exc:  # noqa: BLE001  # one bad page must not stop the others
                 failures.append((raw, self._letter(raw, unpack(raw), exc), self._config.page_attempts))
                 continue
-            if found.error:
-                # Those formats that store what the server sent would keep its words all the same.
+            if found.error or page.sitemap_level:
+                # A format that stores what the server sent would keep the words all the same; and a batch
+                # of sitemaps, 50 MB each, would not fit into memory.
                 page.body = b""
             rows.append((self._row(page, found), page, raw))
-            if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
-                extra = json.dumps({"sitemap": page.sitemap_level + 1}, separators=(",", ":"))
-                candidates |= {url: Candidate(url, page.depth, extra=extra) for url in found.sitemaps}
-            # What a site lists is as near as what its front page links to.
-            depth = 1 if page.sitemap_level else page.depth + 1
-            if self._config.depth_limit and depth > self._config.depth_limit:
-                continue
-            for link in found.links:
-                # The same link at two depths: the smaller one counts.
-                known = candidates.get(link)
-                if known is None or depth < known.depth:
-                    candidates[link] = Candidate(link, depth)
+            self._collect(page, found, candidates)
             if len(candidates) >= _CANDIDATES_AT_ONCE:
                 await self._admit(candidates)
         # Before the commit acknowledges the pages, or a crash in between would lose the links.
@@ -196,6 +194,28 @@ class Parser:
                 failures.append((raw, self._letter(raw, page, exc), self._config.page_attempts))
         for raw, letter, attempts in failures:
             await self._fail(raw, letter, attempts)
+
+    def _collect(self, page: Page, found: Extract, candidates: dict[str, Candidate]) -> None:
+        """Add what *page* links to to *candidates*, as far as the rules have it; count what they refuse."""
+        if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
+            extra = json.dumps({"sitemap": page.sitemap_level + 1}, separators=(",", ":"))
+            for url in found.sitemaps:
+                # Judged as seeds are: sitemap.xml.gz ends like a file that nobody reads.
+                if reason := self._rules.refusal(url, 0, None):
+                    self._segment_refusals[reason] += 1
+                else:
+                    candidates[url] = Candidate(url, page.depth, extra=extra)
+        # What a site lists is as near as what its front page links to.
+        depth, refusal = 1 if page.sitemap_level else page.depth + 1, self._rules.refusal
+        for link in found.links:
+            # The same link at two depths: the smaller one counts.
+            known = candidates.get(link)
+            if known is not None and known.depth <= depth:
+                continue
+            if reason := refusal(link, depth, page.url):
+                self._segment_refusals[reason] += 1
+            else:
+                candidates[link] = Candidate(link, depth)
 
     async def _admit(self, candidates: dict[str, Candidate]) -> None:
         if candidates:
@@ -269,19 +289,22 @@ class Parser:
 
     async def _commit(self) -> None:
         rows, links = self._segment.rows, self._segment_links
+        refused = {f"filtered:{reason}": count for reason, count in self._segment_refusals.items()}
 
         async def record(segment: str, count: int) -> None:
-            await self._queue.commit(self._name, segment, count, {"stored": count, "links": links})
+            await self._queue.commit(self._name, segment, count, {"stored": count, "links": links, **refused})
 
         await self._segment.commit(record)
         self._pages += rows
         self._segment_links = 0
+        self._segment_refusals.clear()
 
     def _begin_anew(self, reason: Exception) -> None:
         """Drop what others now do: the pages of the open segment went back to the queue, or will."""
         logger.warning("segment given up: %s", reason)
         self._segment.discard()
         self._segment_links = 0
+        self._segment_refusals.clear()
         self._queue.forget(self._name)
 
     async def _wait_for_room(self, reason: StoreUnavailable) -> None:
@@ -289,6 +312,7 @@ class Parser:
         logger.error("no pages are taken until they can be stored: %s", reason)
         self._segment.discard()
         self._segment_links = 0
+        self._segment_refusals.clear()
         await self._queue.leave(self._name)
         while not self.is_stopping:
             await asyncio.sleep(_ROOM_LOOK_S)

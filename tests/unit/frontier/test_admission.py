@@ -168,3 +168,11 @@ def test_what_is_no_domain_is_named_with_the_remedy(name: str) -> None:
 
     assert f"CRAWL_SCOPE_DOMAINS has {name!r}" in str(raised.value)
     assert "Write example.org" in str(raised.value)
+
+
+def test_other_exclusions_are_asked_for_seeds_and_links() -> None:
+    given = AdmissionRules(load_config({}), is_excluded="http://a.test/".__eq__)
+
+    assert given.refusal("http://a.test/", 0, None) == "excluded"
+    assert given.refusal("http://a.test/", 1, PAGE) == "excluded"
+    assert given.refusal("http://a.test/x", 1, PAGE) is None

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.config import load_config
 from crawlproj.errors import NoSeeds
+from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.frontier.seeds import parse_seeds, read_seeds, seed_lines
 from crawlproj.model.records import Candidate
 
@@ -77,3 +79,20 @@ def test_what_a_person_names_is_a_url_a_domain_a_file_or_standard_input(
     assert list(seed_lines("-")) == [(1, "http://in.test/\n")]
     with pytest.raises(NoSeeds, match=r"'seeds\.txt'"):
         list(seed_lines("seeds.txt"))
+
+
+def test_seeds_are_cleaned_and_judged_by_the_rules_of_the_run() -> None:
+    rules = AdmissionRules(load_config({"CRAWL_EXCLUDE": "/private", "CRAWL_MAX_URL": 64}))
+    lines = ["http://a.test/?utm_source=x", "http://a.test/private/x", "http://a.test/" + "x" * 60]
+
+    seed, excluded, long = parse_seeds(enumerate(lines, 1), rules)
+
+    assert isinstance(seed, Candidate)
+    assert seed.url == "http://a.test/"
+    assert excluded == (
+        "line 2: 'http://a.test/private/x' is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; "
+        "change these, or leave it out"
+    )
+    assert isinstance(long, str)
+    assert long.startswith("line 3: 'http://a.test/xxx")
+    assert "CRAWL_MAX_URL" in long

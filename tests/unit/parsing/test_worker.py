@@ -248,6 +248,18 @@ async def test_sitemaps_together_do_not_fill_the_memory_of_a_parser(
     assert len(await waiting(door, "a.test")) == 32
 
 
+async def test_the_body_of_a_sitemap_is_not_kept(door: Door, make: Make, tmp_path: Path) -> None:
+    await push(door, a_sitemap("urlset", "http://a.test/1"))
+
+    await make(PAGE_STORE="warc").run()
+
+    [warc] = (tmp_path / "pages").glob("*.warc.gz")
+    assert b"<loc>" not in gzip.decompress(warc.read_bytes())
+    assert [(row["url"], row["links"]) for row in read_pages(tmp_path / "pages")] == [
+        ("http://a.test/map.xml", 1)
+    ]
+
+
 async def test_no_format_stores_a_word_of_a_page_that_asks_not_to_be_indexed(
     door: Door, make: Make, tmp_path: Path
 ) -> None:
@@ -448,3 +460,55 @@ def test_names_of_parsers_are_new_each_time_and_fit_for_files() -> None:
 
     assert len(names) == 100
     assert all(name.startswith("a_b_c-") and "/" not in name for name in names)
+
+
+async def counters(door: Door) -> dict[str, int]:
+    answer: list[bytes] = await door.command("HGETALL", keys.page_counters(RUN))
+    counts = zip(answer[::2], map(int, answer[1::2]), strict=True)
+    return {name.decode(): count for name, count in counts if name.startswith((b"filtered:", b"links"))}
+
+
+async def test_links_that_the_rules_refuse_are_counted_by_reason_and_not_admitted(
+    door: Door, make: Make
+) -> None:
+    hrefs = ("/fine?utm_source=x", "/y.zip", "/z.zip", "/x/x/x/x", "http://b.test/", "/private/")
+    body = "".join(f"<a href='{href}'>x</a>" for href in hrefs)
+    await push(door, a_page("http://a.test/", body))
+
+    await make(CRAWL_SCOPE="host", CRAWL_EXCLUDE="/private/").run()
+
+    assert await waiting(door, "a.test") == [b"1 0 h/fine"]
+    assert await waiting(door, "b.test") == []
+    assert await counters(door) == {
+        "links": 1,
+        "filtered:extension": 2,
+        "filtered:trap_repeat": 1,
+        "filtered:scope": 1,
+        "filtered:excluded": 1,
+    }
+
+
+async def test_refusals_are_counted_once_for_each_segment(door: Door, make: Make) -> None:
+    pages = [a_page(f"http://a.test/{number}", "<a href='/y.zip'>y</a>") for number in range(4)]
+    await push(door, *pages)
+
+    await make(CRAWL_PARSE_BATCH=1, CRAWL_SEGMENT_PAGES=2).run()
+
+    assert await counters(door) == {"links": 0, "filtered:extension": 4}
+
+
+async def test_an_exclusion_file_is_obeyed_and_obeyed_anew_when_it_changes(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "exclusions.txt"
+    file.write_text("b.test\n")
+    parser = make(CRAWL_EXCLUDE_FILE=str(file))
+    file.write_text("b.test\nc.test\n")
+    body = "<a href='http://b.test/'>b</a><a href='http://c.test/'>c</a><a href='http://d.test/'>d</a>"
+    await push(door, a_page("http://a.test/", body))
+
+    await parser.run()
+
+    found = [await waiting(door, domain) for domain in ("b.test", "c.test", "d.test")]
+    assert found == [[], [], [b"1 0 h/"]]
+    assert await counters(door) == {"links": 1, "filtered:excluded": 2}
