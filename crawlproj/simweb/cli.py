@@ -30,6 +30,7 @@ _WORLDS: dict[str, Callable[[], WorldSpec]] = {
     "calm": WorldSpec.calm,
     "rough": WorldSpec.rough,
 }
+_YES_OR_NO = {"true": True, "false": False}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -116,10 +117,12 @@ def spec_from(options: argparse.Namespace) -> WorldSpec:
         check_field(name)
         if not equals or name in WORLD_ONLY:
             raise BadArgument(
-                f"--with {change} is not NAME=VALUE with a number; for example error_500_share=0.1."
+                f"--with {change} is not NAME=VALUE of one property; for example error_500_share=0.1."
             )
+        kind = type(getattr(spec, name))
         try:
-            changes[name] = type(getattr(spec, name))(value)
-        except ValueError:
-            raise BadArgument(f"--with {change}: {value!r} is not a number.") from None
+            changes[name] = _YES_OR_NO[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            wanted = "true or false" if kind is bool else "a number"
+            raise BadArgument(f"--with {change}: {value!r} is not {wanted}.") from None
     return dataclasses.replace(spec, **changes)

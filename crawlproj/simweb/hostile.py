@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 from itertools import repeat
@@ -81,8 +81,9 @@ _BREATH_S = 0.001
 _BEFORE_RESET_S = 0.02
 _BOMB_STEP = 1 << 24
 _TLS_ALERT = bytes.fromhex("15030300020246") + bytes.fromhex("160303004a020000460303")
-_POISON_BODY = b"<html><title>poison</title>the answer to nobody's request</html>\n"
-_POISON = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_POISON_BODY)
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
+_POISON = b"<html><title>poison</title>the answer to nobody's request</html>\n"
+_POISON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_POISON)
 
 
 _PATH = re.compile(r"/hostile(-robots)?/([a-z0-9-]+)/(\d{1,6})(?:/|\?n=)(\d{1,9})")
@@ -144,71 +145,169 @@ class Script(NamedTuple):
     end: End
 
 
+class _Good(NamedTuple):
+    """The answer that is to be spoilt."""
+
+    head: bytes
+    body: bytes
+    step_s: float
+    reset_after: int
+    bomb_bytes: int
+
+    @property
+    def status_line(self) -> bytes:
+        return self.head[: self.head.index(b"\r\n") + 2]
+
+    @property
+    def fields(self) -> bytes:
+        return self.head[len(self.status_line) :]
+
+    def framed(self, *framing: bytes) -> bytes:
+        """The head, with these header lines in place of its Content-Length."""
+        return self.status_line + _without_length(self.fields) + b"".join(framing) + b"\r\n"
+
+    def silence(self) -> Iterator[Step]:
+        return repeat(Step(b"", self.step_s))
+
+
 def script(kind: Hostile, number: int, head: bytes, body: bytes, *, step_s: float, bomb_bytes: int) -> Script:
     """How *kind* spoils an answer; *head* and *body* are those of the page it could have been.
 
     *number* is where a reset comes, in bytes. A step that waits waits *step_s*.
     """
-    status_line, _, fields = head.partition(b"\r\n")
-    status_line += b"\r\n"
-    unframed = status_line + _without_length(fields)
-    if kind is Hostile.SLOWLORIS:
-        return Script(0, _then(status_line, repeat(Step(b"X-Slow: 1\r\n", step_s))), End.CLOSE)
-    if kind is Hostile.ENDLESS_HEADERS:
-        return Script(0, _then(status_line, repeat(Step(b"X-More: and more\r\n" * 800))), End.CLOSE)
-    if kind is Hostile.ENDLESS_LINE:
-        return Script(0, _then(status_line + b"X-Long: ", repeat(Step(b"long " * 3000))), End.CLOSE)
-    if kind is Hostile.ENDLESS_1XX:
-        return Script(0, repeat(Step(b"HTTP/1.1 100 Continue\r\n\r\n" * 500)), End.CLOSE)
-    if kind is Hostile.HEADER_FLOOD:
-        flood = b"".join(b"X-Flood-%d: %d\r\n" % (n, n) for n in range(_FLOOD_HEADERS))
-        return Script(200, iter([Step(status_line + flood + fields + body, 0)]), End.FINISH)
-    if kind is Hostile.ENDLESS_BODY:
-        return Script(200, _then(unframed + b"\r\n" + body, repeat(Step(b"more " * 13_000))), End.CLOSE)
-    if kind is Hostile.ENDLESS_CHUNKS:
-        chunked = unframed + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(body), body)
-        chunk = b"%x\r\n%b\r\n" % (_PIECE, b"x" * _PIECE)
-        return Script(200, _then(chunked, repeat(Step(chunk))), End.CLOSE)
-    if kind is Hostile.CHUNK_OVERFLOW:
-        chunked = unframed + b"Transfer-Encoding: chunked\r\n\r\n100000000000000000\r\n"
-        return Script(200, _then(chunked + body, repeat(Step(b"x" * 1000, step_s))), End.CLOSE)
-    if kind is Hostile.DRIP:
-        return Script(200, _then(head, (Step(body[n : n + 1], step_s) for n in range(len(body)))), End.FINISH)
-    if kind is Hostile.HANG:
-        return Script(0, repeat(Step(b"", step_s)), End.CLOSE)
-    if kind is Hostile.HANG_HEAD:
-        return Script(200, _then(head, repeat(Step(b"", step_s))), End.CLOSE)
-    if kind is Hostile.HANG_BODY:
-        return Script(200, _then(head + body[: len(body) // 2], repeat(Step(b"", step_s))), End.CLOSE)
-    if kind is Hostile.LONG_LENGTH:
-        lying = unframed + b"Content-Length: %d\r\n\r\n" % (len(body) + 1000)
-        return Script(200, iter([Step(lying + body)]), End.CLOSE)
-    if kind is Hostile.SHORT_LENGTH:
-        lying = unframed + b"Content-Length: %d\r\n\r\n" % (len(body) // 2)
-        return Script(200, iter([Step(lying + body + _POISON + _POISON_BODY)]), End.FINISH)
-    if kind is Hostile.RESET:
-        whole = head + body
-        status = 200 if number >= len(head) else 0
-        return Script(status, iter([Step(whole[:number], _BEFORE_RESET_S)]), End.RESET)
-    if kind in BOMBS:
-        codings = "gzip, gzip" if kind is Hostile.BOMB_NESTED else kind.removeprefix("bomb-")
-        packed = bomb(body, kind, bomb_bytes)
-        framing = f"Content-Encoding: {codings}\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
-        return Script(200, iter([Step(unframed + framing + packed, 0)]), End.FINISH)
-    if kind is Hostile.BIG:
-        padding = b"# nothing to see here\n" * (_BIG_BYTES // 22)
-        big = body + b"\n" + padding + b"User-agent: *\nDisallow: /\n"
-        framing = b"Content-Length: %d\r\n\r\n" % len(big)
-        return Script(200, iter([Step(unframed + framing + big, 0)]), End.FINISH)
-    if kind is Hostile.TLS:
-        return Script(0, iter([Step(_TLS_ALERT)]), End.CLOSE)
-    assert kind is Hostile.GARBAGE, kind
-    return Script(0, iter([Step(Random(1).randbytes(_PIECE))]), End.CLOSE)
+    return _SCRIPTS[kind](_Good(head, body, step_s, number, bomb_bytes))
+
+
+def _endless(status: int, first: bytes, rest: Iterator[Step]) -> Script:
+    return Script(status, _then(first, rest), End.CLOSE)
+
+
+def _once(status: int, data: bytes, end: End = End.FINISH) -> Script:
+    return Script(status, iter([Step(data)]), end)
 
 
 def _then(first: bytes, rest: Iterator[Step]) -> Iterator[Step]:
     yield Step(first)
     yield from rest
+
+
+def _slowloris(good: _Good) -> Script:
+    return _endless(0, good.status_line, repeat(Step(b"X-Slow: 1\r\n", good.step_s)))
+
+
+def _endless_headers(good: _Good) -> Script:
+    return _endless(0, good.status_line, repeat(Step(b"X-More: and more\r\n" * 800)))
+
+
+def _endless_line(good: _Good) -> Script:
+    return _endless(0, good.status_line + b"X-Long: ", repeat(Step(b"long " * 3000)))
+
+
+def _endless_1xx(good: _Good) -> Script:
+    return _endless(0, b"", repeat(Step(b"HTTP/1.1 100 Continue\r\n\r\n" * 500)))
+
+
+def _header_flood(good: _Good) -> Script:
+    flood = b"".join(b"X-Flood-%d: %d\r\n" % (n, n) for n in range(_FLOOD_HEADERS))
+    return _once(200, good.status_line + flood + good.fields + good.body)
+
+
+def _endless_body(good: _Good) -> Script:
+    return _endless(200, good.framed() + good.body, repeat(Step(b"more " * (_PIECE // 5))))
+
+
+def _endless_chunks(good: _Good) -> Script:
+    first = good.framed(_CHUNKED) + b"%x\r\n%b\r\n" % (len(good.body), good.body)
+    return _endless(200, first, repeat(Step(b"%x\r\n%b\r\n" % (_PIECE, b"x" * _PIECE))))
+
+
+def _chunk_overflow(good: _Good) -> Script:
+    first = good.framed(_CHUNKED) + b"%x\r\n" % 2**68
+    return _endless(200, first + good.body, repeat(Step(b"x" * 1000, good.step_s)))
+
+
+def _drip(good: _Good) -> Script:
+    drops = (Step(good.body[n : n + 1], good.step_s) for n in range(len(good.body)))
+    return Script(200, _then(good.head, drops), End.FINISH)
+
+
+def _hang(good: _Good) -> Script:
+    return _endless(0, b"", good.silence())
+
+
+def _hang_head(good: _Good) -> Script:
+    return _endless(200, good.head, good.silence())
+
+
+def _hang_body(good: _Good) -> Script:
+    return _endless(200, good.head + good.body[: len(good.body) // 2], good.silence())
+
+
+def _long_length(good: _Good) -> Script:
+    return _once(200, good.framed(_length(len(good.body) + 1000)) + good.body, End.CLOSE)
+
+
+def _short_length(good: _Good) -> Script:
+    lying = good.framed(_length(len(good.body) // 2))
+    return _once(200, lying + good.body + _POISON_HEAD + _POISON)
+
+
+def _reset(good: _Good) -> Script:
+    sent = (good.head + good.body)[: good.reset_after]
+    status = 200 if len(sent) >= len(good.head) else 0
+    return Script(status, iter([Step(sent, _BEFORE_RESET_S)]), End.RESET)
+
+
+def _bomb(kind: Hostile) -> Callable[[_Good], Script]:
+    codings = b"gzip, gzip" if kind is Hostile.BOMB_NESTED else kind.removeprefix("bomb-").encode()
+
+    def make(good: _Good) -> Script:
+        packed = bomb(good.body, kind, good.bomb_bytes)
+        return _once(200, good.framed(b"Content-Encoding: %b\r\n" % codings, _length(len(packed))) + packed)
+
+    return make
+
+
+def _garbage(good: _Good) -> Script:
+    return _once(0, Random(1).randbytes(_PIECE), End.CLOSE)
+
+
+def _tls(good: _Good) -> Script:
+    return _once(0, _TLS_ALERT, End.CLOSE)
+
+
+def _big(good: _Good) -> Script:
+    filler = b"# nothing to see here\n"
+    big = good.body + b"\n" + filler * (_BIG_BYTES // len(filler)) + b"User-agent: *\nDisallow: /\n"
+    return _once(200, good.framed(_length(len(big))) + big)
+
+
+#: All but the redirects, which are answers like any other.
+_SCRIPTS: dict[Hostile, Callable[[_Good], Script]] = {
+    Hostile.SLOWLORIS: _slowloris,
+    Hostile.ENDLESS_HEADERS: _endless_headers,
+    Hostile.ENDLESS_LINE: _endless_line,
+    Hostile.ENDLESS_1XX: _endless_1xx,
+    Hostile.HEADER_FLOOD: _header_flood,
+    Hostile.ENDLESS_BODY: _endless_body,
+    Hostile.ENDLESS_CHUNKS: _endless_chunks,
+    Hostile.CHUNK_OVERFLOW: _chunk_overflow,
+    Hostile.DRIP: _drip,
+    Hostile.HANG: _hang,
+    Hostile.HANG_HEAD: _hang_head,
+    Hostile.HANG_BODY: _hang_body,
+    Hostile.LONG_LENGTH: _long_length,
+    Hostile.SHORT_LENGTH: _short_length,
+    Hostile.RESET: _reset,
+    Hostile.GARBAGE: _garbage,
+    Hostile.TLS: _tls,
+    Hostile.BIG: _big,
+    **{kind: _bomb(kind) for kind in BOMBS},
+}
+
+
+def _length(count: int) -> bytes:
+    return b"Content-Length: %d\r\n" % count
 
 
 def _without_length(fields: bytes) -> bytes:

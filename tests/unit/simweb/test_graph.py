@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import html
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -280,3 +284,50 @@ def test_a_host_outside_the_world_has_no_number(host: str) -> None:
 )
 def test_a_url_nobody_links_to_is_no_page(world: World, url: str) -> None:
     assert world.page(url) is None
+
+
+# -- sitemaps
+
+
+def sitemap_world(**fields: Any) -> World:
+    shares = {"sitemap_share": 1.0, "sitemap_only_share": 0.25} | fields
+    return World(WorldSpec.calm(domains=2, pages_per_domain=40, size_spread=0.0, port=8080, **shares))
+
+
+def locations(world: World, url: str) -> list[str]:
+    page = world.page(url)
+    assert page is not None
+    data = body(world, page)
+    text = gzip.decompress(data) if url.endswith(".gz") else data
+    return [html.unescape(url) for url in re.findall(r"<loc>(.*?)</loc>", text.decode())]
+
+
+def test_some_pages_are_named_by_the_sitemap_alone() -> None:
+    world = sitemap_world()
+    linked = {page.url for page in reachable(world, world.seeds())}
+
+    listed = locations(world, f"http://{world.site(0).domain}:8080/sitemap.xml")
+
+    assert len(listed) == 50
+    assert listed == world.sitemap_urls(0)
+    assert len(set(listed) - linked) == 10
+    assert all(world.page(url) is not None for url in listed)
+    assert world.total_pages == 100
+
+
+def test_a_sitemap_can_be_an_index_of_gzipped_ones() -> None:
+    world = sitemap_world(sitemap_gzip=True)
+    home = f"http://{world.site(0).domain}:8080"
+
+    [child] = locations(world, f"{home}/sitemap.xml")
+
+    assert child == f"{home}/sitemap-0.xml.gz"
+    assert locations(world, child) == world.sitemap_urls(0)
+    assert world.page(f"{home}/sitemap-0.xml") is None
+    assert world.page(f"{home}/sitemap-1.xml.gz") is None
+
+
+def test_a_sitemap_with_pages_of_its_own_is_named_by_robots() -> None:
+    world = sitemap_world(no_robots_share=1.0)
+
+    assert f"Sitemap: http://{world.site(1).domain}:8080/sitemap.xml" in world.robots_text(1)

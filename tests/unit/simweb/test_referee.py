@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -142,7 +143,7 @@ def test_two_requests_at_once_are_seen(log: list[Request]) -> None:
 
 
 def test_requests_to_different_domains_may_overlap(log: list[Request]) -> None:
-    everything_at_1000 = {}
+    everything_at_1000: dict[str, float] = {}
     moved = []
     for entry in log:
         start_ms = everything_at_1000.get(entry.domain, 1000.0)
@@ -338,3 +339,285 @@ def test_a_log_that_is_being_written_can_be_read(tmp_path: Path, log: list[Reque
 
     assert list(read_log(path)) == log
     assert Referee(World(CALM), path).verdict(min_gap_ms=GAP_MS).ok
+
+
+# -- throttled and dead domains
+
+THROTTLED = "throttled"
+
+
+def throttled_world(**fields: Any) -> World:
+    changes = {"throttle_all": 429} | fields
+    return World(WorldSpec.calm(seed=3, domains=3, pages_per_domain=6, port=PORT, overrides={2: changes}))
+
+
+def row(world: World, gaps_s: list[float], status: int = 429, **more: Any) -> list[Request]:
+    """Requests for the home of domain 2, so far apart, all of them throttled."""
+    home = f"http://{world.site(2).domain}:{PORT}/"
+    log = [request(home + "robots.txt", 0.0, status=404)]
+    for gap_s in [1.0, *gaps_s]:
+        log.append(request(home, log[-1].end_ms + gap_s * 1000, status=status, fault=THROTTLED, **more))
+    return log
+
+
+def doubling(count: int) -> list[float]:
+    return [2.0**n for n in range(count)]
+
+
+def objections(world: World, log: list[Request], **rules: object) -> str:
+    referee = Referee(world, log, rules=Rules(**rules))  # type: ignore[arg-type]
+    return referee.verdict(min_gap_ms=500, complete=False).report()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_backoff_that_doubles_is_accepted(status: int) -> None:
+    world = throttled_world(throttle_all=status)
+
+    assert "nothing to object to" in objections(world, row(world, doubling(12), status))
+
+
+def test_a_backoff_that_does_not_grow_is_named() -> None:
+    world = throttled_world()
+
+    assert "pauses: " in (report := objections(world, row(world, [1, 2, 2, 2])))
+    assert f"{world.site(2).domain} (pause 3 was 2000 ms instead of 2250)" in report
+
+
+def test_a_pause_that_took_too_long_is_no_measure_for_the_next() -> None:
+    world = throttled_world()
+
+    assert Referee(world, row(world, [1, 9, 4, 8])).stubborn() == {}
+
+
+def test_a_backoff_stops_growing_at_its_cap() -> None:
+    world = throttled_world()
+    log = row(world, [1, 2, 4, 4, 4])
+
+    assert Referee(world, log, rules=Rules(backoff_cap_s=4)).stubborn() == {}
+    assert Referee(world, log, rules=Rules(backoff_cap_s=5)).stubborn() != {}
+
+
+def test_a_success_ends_a_row_of_throttled_answers() -> None:
+    world = throttled_world(throttle_requests=3)
+    log = row(world, [1, 2])
+    log.append(request(log[-1].url, log[-1].end_ms + 4000))
+    again = row(world, [1, 2])[1:]
+    shift_ms = log[-1].end_ms
+    log += [
+        msgspec.structs.replace(r, start_ms=r.start_ms + shift_ms, end_ms=r.end_ms + shift_ms) for r in again
+    ]
+
+    assert Referee(world, log).stubborn() == {}
+    assert Referee(world, log).throttled_gaps_ms() == {world.site(2).domain: [1000.0, 2000.0]}
+
+
+def test_a_rate_that_does_not_fall_tenfold_within_ten_requests_is_named() -> None:
+    world = throttled_world()
+    domain = world.site(2).domain
+    slack = row(world, [0.5 * 1.2**n for n in range(9)])
+
+    assert Referee(world, slack).rate_falls(500) == {domain: pytest.approx(1.2**8)}
+    assert "not 10 times slower after 10 requests" in objections(world, slack, backoff_factor=1.1)
+    assert "not 10 times" not in objections(world, slack, backoff_factor=1.1, backoff_cap_s=2)
+    assert Referee(world, row(world, doubling(9))).rate_falls(500)[domain] == pytest.approx(512)
+
+
+def test_a_rate_is_not_judged_by_fewer_than_ten_requests() -> None:
+    world = throttled_world()
+
+    assert Referee(world, row(world, [0.5 * 1.2**n for n in range(8)])).rate_falls(500) == {}
+
+
+def test_the_time_of_a_retry_after_must_pass() -> None:
+    world = throttled_world(throttle_retry_after="date")
+    early, late = (row(world, [gap_s], quiet_until_ms=8000.0) for gap_s in (4, 7))
+    domain = world.site(2).domain
+
+    # The second request ended at 1020 ms and the third started 4 s later.
+    assert Referee(world, early).hurried() == {domain: pytest.approx(2980)}
+    assert "Retry-After was ignored" in objections(world, early)
+    assert Referee(world, late).hurried() == {}
+
+
+def test_a_throttled_answer_without_retry_after_promises_nothing() -> None:
+    world = throttled_world(retry_after_s=100)
+
+    assert Referee(world, row(world, doubling(3))).hurried() == {}
+
+
+def test_pauses_need_not_grow_where_the_server_names_them() -> None:
+    world = throttled_world(throttle_retry_after="seconds")
+
+    assert Referee(world, row(world, [1, 1, 1], quiet_until_ms=1.0)).stubborn() == {}
+
+
+def test_a_request_already_under_way_could_not_know_of_a_retry_after() -> None:
+    world = throttled_world(throttle_retry_after="seconds")
+    home = f"http://{world.site(2).domain}:{PORT}/"
+    first = request(home, 0, lasts_ms=100, status=429, fault=THROTTLED, quiet_until_ms=5000.0)
+    beside = request(home, 50, lasts_ms=100)
+
+    assert Referee(world, [first, beside]).hurried() == {}
+
+
+def test_throttled_requests_are_no_tries_of_their_url() -> None:
+    world = throttled_world()
+
+    assert Referee(world, row(world, doubling(9))).tried_too_often() == {}
+
+
+@pytest.mark.parametrize("fields", [{"throttle_all": 429}, {"dead": "reset"}, {"dead": "hang"}])
+def test_a_domain_that_never_answers_is_not_expected_and_may_be_tried(fields: dict[str, Any]) -> None:
+    spec = WorldSpec.calm(domains=30, port=PORT, cross_domain_share=0.0, overrides={1: fields})
+    world = World(spec)
+    calm = Referee(World(replace(spec, overrides={})), []).expected()
+    home = f"http://{world.site(1).domain}:{PORT}/"
+
+    referee = Referee(world, [request(home, 5, status=429, fault=THROTTLED)])
+
+    # Domains 7 to 12 hang below domain 1; without its links they are still found.
+    assert referee.expected() == {url for url in calm if not url.startswith(home)}
+    assert referee.forbidden() == set()
+
+
+def test_a_domain_that_comes_back_is_expected() -> None:
+    spec = WorldSpec.calm(domains=3, port=PORT)
+    back: dict[int, dict[str, Any]] = {
+        1: {"dead": "reset", "dead_attempts": 3},
+        2: {"throttle_all": 503, "throttle_requests": 3},
+    }
+
+    assert Referee(World(replace(spec, overrides=back)), []).expected() == Referee(World(spec), []).expected()
+
+
+def dead_log(world: World, count: int, every_s: float) -> list[Request]:
+    domain = world.site(1).domain
+    return [Request(n * every_s * 1000, n * every_s * 1000, domain, domain, "", 0, 0, "dead", 1, "", False)
+            for n in range(count)]  # fmt: skip
+
+
+def test_connections_to_a_dead_domain_are_counted_in_any_window() -> None:
+    world = World(WorldSpec.calm(domains=2, port=PORT, overrides={1: {"dead": "reset"}}))
+    domain = world.site(1).domain
+    rare, often = dead_log(world, 30, every_s=401), dead_log(world, 30, every_s=399)
+
+    assert Referee(world, rare).connections_to_the_dead() == {domain: 9}
+    assert "nothing to object to" in objections(world, rare)
+    assert "dead domains with 10 connections or more: " in (report := objections(world, often))
+    assert f"{domain} (10 in 3600 s)" in report
+    assert "nothing to object to" in objections(world, often, dead_connections=11)
+    assert "nothing to object to" in objections(world, often, dead_window_s=3000)
+
+
+def test_connections_to_a_dead_domain_keep_their_distance() -> None:
+    world = World(WorldSpec.calm(domains=2, port=PORT, overrides={1: {"dead": "reset"}}))
+
+    assert "asked again too soon" in objections(world, dead_log(world, 2, every_s=0.4))
+
+
+def test_a_crawl_delay_need_be_kept_up_to_a_cap() -> None:
+    fields = {"crawl_delay_share": 1.0, "crawl_delay_min_s": 900.0, "crawl_delay_max_s": 900.0}
+    world = World(WorldSpec.calm(domains=2, port=PORT, overrides={1: fields}))
+    domain = world.site(1).domain
+
+    assert Referee(world, []).required_gap_ms(domain, 0) == 300_000
+    assert Referee(world, [], rules=Rules(crawl_delay_cap_s=1000)).required_gap_ms(domain, 0) == 900_000
+
+
+# -- hostile domains
+
+
+def hostile_world(**fields: object) -> World:
+    return World(WorldSpec.calm(seed=3, domains=3, pages_per_domain=6, port=PORT, overrides={1: fields}))
+
+
+def test_a_hostile_page_must_be_asked_for_and_need_not_be_had() -> None:
+    world = hostile_world(hostile="slowloris")
+    [hostile] = world.hostile_urls(1)
+    log = clean_log(world)
+    cut = [msgspec.structs.replace(r, status=0, complete=False) if r.url == hostile else r for r in log]
+
+    assert judge(cut, world).ok
+    assert hostile in problem_of(judge([r for r in log if r.url != hostile], world))
+
+
+def test_a_hostile_page_may_be_sent_in_full_more_than_once() -> None:
+    world = hostile_world(hostile="header-flood")
+    log = clean_log(world)
+    log.append(request(world.hostile_urls(1)[0], log[-1].end_ms + GAP_MS))
+
+    assert judge(log, world).ok
+
+
+@pytest.mark.parametrize("kind", ["redirect-chain", "redirect-self"])
+def test_redirects_without_end_must_be_left_at_the_limit(kind: str) -> None:
+    world = hostile_world(hostile=kind)
+    log = clean_log(world)
+    page = world.page(world.hostile_urls(1)[0])
+    for _ in range(6):
+        assert page is not None
+        assert page.location is not None
+        log.append(request(page.location, log[-1].end_ms + GAP_MS, status=302))
+        page = world.page(page.location)
+
+    assert judge(log, world, max_redirects=6).ok
+    assert f"redirects followed further than 5: {log[-1].url}" in problem_of(
+        judge(log, world, max_redirects=5)
+    )
+
+
+@pytest.mark.parametrize("kind", ["slowloris", "reset", "garbage", "hang"])
+def test_a_domain_whose_robots_is_out_of_reach_is_closed(kind: str) -> None:
+    world = hostile_world(robots_hostile=kind)
+    home = f"http://{world.site(1).domain}:{PORT}/"
+
+    referee = Referee(world, [request(home, 5)])
+
+    assert not any(url.startswith(home) for url in referee.expected())
+    assert referee.forbidden() == {home}
+
+
+@pytest.mark.parametrize("kind", ["endless-body", "bomb-gzip", "big", "drip"])
+def test_a_crawler_may_make_of_half_a_robots_what_it_likes(kind: str) -> None:
+    world = hostile_world(robots_hostile=kind)
+    home = f"http://{world.site(1).domain}:{PORT}/"
+    log = clean_log(world)
+    assert not any(r.url.startswith(home) for r in log)
+    log.append(request(home + "robots.txt", log[-1].end_ms + GAP_MS, complete=False, fault=kind))
+
+    assert judge(log, world).ok
+    assert judge([*log, request(home, log[-1].end_ms + GAP_MS)], world).ok
+
+
+def test_the_rules_behind_a_redirected_robots_count() -> None:
+    world = hostile_world(robots_hostile="redirect-other", disallow_share=1.0, private_page_share=0.5)
+    log = clean_log(world)
+    robots = world.page(f"http://{world.site(1).domain}:{PORT}/robots.txt")
+    assert robots is not None
+    assert robots.location is not None
+    log.append(request(robots.location, log[-1].end_ms + GAP_MS))
+
+    assert any(r.url.startswith(f"http://{world.site(1).domain}:") for r in log)
+    assert judge(log, world).ok
+
+
+# -- sitemaps
+
+
+@pytest.mark.parametrize("gzip", [True, False])
+def test_pages_that_only_a_sitemap_names_are_expected_of_those_who_read_it(gzip: bool) -> None:
+    fields = {"sitemap_share": 1.0, "sitemap_only_share": 0.5, "sitemap_gzip": gzip}
+    world = World(
+        WorldSpec.calm(
+            seed=3, domains=3, pages_per_domain=20, size_spread=0, port=PORT, overrides={1: fields}
+        )
+    )
+    site = world.site(1)
+
+    blind = Referee(world, []).expected()
+    reader = Referee(world, [], rules=Rules(sitemaps=True)).expected()
+
+    assert site.unlinked == 10
+    assert len(reader - blind) == site.unlinked
+    assert all(url.startswith(f"http://{site.domain}:") for url in reader - blind)
+    assert Referee(world, [request(url, 5) for url in reader - blind]).forbidden() == set()
