@@ -64,9 +64,14 @@ class AdmissionRules:
             return host_of(url) in self._listed
         if depth == 0:
             return True
+        if self._scope == "seeds":
+            return False
+        # Nearly all links.
+        if url.startswith(source[: source.find("/", 8) + 1]):
+            return True
         if self._scope == "host":
             return host_of(url) == host_of(source)
-        return self._scope == "domain" and domain_of(url) == domain_of(source)
+        return domain_of(url) == domain_of(source)
 
     def _refusal_of_path(self, path: str) -> str | None:
         _, dot, extension = path[path.rfind("/") :].rpartition(".")

@@ -84,8 +84,11 @@ DROPPED_PARAMETERS: tuple[str, ...] = (
 ID_PARAMETERS = frozenset({"sid", "session", "sess"})
 
 _LOOKS_LIKE_ID = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9-]{16,}").fullmatch
-#: Not behind a percent sign that begins no escape: decoding this one would complete it, "%%34%31".
-_ESCAPE = re.compile(r"(?<!%)(?<!%[0-9A-Fa-f])%([0-9A-Fa-f]{2})")
+#: An escape of an unreserved character (%7e is ~), or one in small letters (%2f is %2F): the spellings that
+#: the standard leaves. Not behind a percent sign that begins no escape: this would complete it, "%%34%31".
+_UNTIDY_ESCAPE = re.compile(
+    r"(?<!%)(?<!%[0-9A-Fa-f])%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|5[0-9AFaf]|7[0-9AEae]|[0-9A-Fa-f][a-f]|[a-f][0-9A-F])"
+)
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/;]*", re.IGNORECASE)
 
@@ -156,28 +159,24 @@ class UrlRules:
 
         The result is canonical, and cleaning it again changes nothing.
         """
-        if "?" not in url and "%" not in url and ";" not in url:
-            return url
-        start = url.find("/", 8)
-        rest = url[start:]
-        if "%" in rest:
-            # %7e is ~ and %2f is %2F: two spellings that the standard leaves.
-            rest = _ESCAPE.sub(_tidy, rest)
-        path, _, query = rest.partition("?")
+        # No canonical host has a percent sign.
+        tidy = _UNTIDY_ESCAPE.sub(_tidy, url) if "%" in url else url
+        path, mark, query = tidy.partition("?")
         if ";" in path and "jsessionid" in self._names:
-            path = _SESSION_IN_PATH.sub("", path)
-        if query:
+            start = path.find("/", 8)
+            path = path[:start] + _SESSION_IN_PATH.sub("", path[start:])
+        if mark:
             query = "&".join([part for part in query.split("&") if part and not self._drops(part)])
-        cleaned = f"{url[:start]}{path}?{query}" if query else url[:start] + path
+        cleaned = f"{path}?{query}" if query else path
         # What was cut or decoded may have hidden a dot segment: "/..;jsessionid=1".
-        return canonicalise(cleaned) if "/." in path and cleaned != url else cleaned
+        return canonicalise(cleaned) if cleaned != url and "/." in path else cleaned
 
     def _drops(self, parameter: str) -> bool:
         name, _, value = parameter.partition("=")
         name = name.lower()
-        if name in ID_PARAMETERS:
-            return name in self._names and _LOOKS_LIKE_ID(value) is not None
-        return name in self._names or name.startswith(self._beginnings)
+        if name not in self._names and not name.startswith(self._beginnings):
+            return False
+        return name not in ID_PARAMETERS or _LOOKS_LIKE_ID(value) is not None
 
 
 def _tidy(escape: re.Match[str]) -> str:

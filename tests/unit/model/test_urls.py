@@ -328,3 +328,12 @@ def test_people_choose_what_is_dropped() -> None:
 
     assert rules.clean("http://a.test/?utm_source=n&REF=1&my_x=2&my=3") == "http://a.test/?utm_source=n&my=3"
     assert rules.clean("http://a.test/x;jsessionid=1") == "http://a.test/x;jsessionid=1"
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_every_escape_has_one_spelling(byte: int) -> None:
+    unreserved = chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "-._~") else ""
+    expected = f"http://a.test/x{unreserved or f'%{byte:02X}'}y?x{unreserved or f'%{byte:02X}'}y"
+
+    assert UrlRules().clean(f"http://a.test/x%{byte:02x}y?x%{byte:02X}y") == expected
+    assert UrlRules().clean(f"http://a.test/x%{byte:02X}y?x%{byte:02x}y") == expected
