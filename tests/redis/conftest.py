@@ -19,10 +19,10 @@ START_MS = 1_800_000_000_000
 class FrontierAtHand:
     """A frontier of one partition, held by ``owner``, and what a test asks of it again and again."""
 
-    def __init__(self, door: Door, *, domain_pages: int = 0) -> None:
+    def __init__(self, door: Door, **options: int) -> None:
         self.door = door
         self.now_ms = START_MS
-        self.frontier = Frontier(door, RUN, 1, domain_pages=domain_pages, now_ms=lambda: self.now_ms)
+        self.frontier = Frontier(door, RUN, 1, now_ms=lambda: self.now_ms, **options)
         self.hold = Hold(0, 0, 0)
 
     async def acquire(self, owner: str = "a", *, delay_ms: int = 1000, ttl_ms: int = 10_000) -> Hold:
@@ -38,6 +38,12 @@ class FrontierAtHand:
         leases, _ = await self.frontier.lease([(self.hold, count)], chain=chain, chain_ms=chain_ms)
         return leases
 
+    async def park(self, domain: str, reason: str = "failures", ms: int = 60_000) -> int:
+        return await self.frontier.park(self.hold, [(domain, reason, ms)])
+
+    async def unpark(self, *domains: str) -> int:
+        return await self.frontier.unpark({0: domains})
+
     async def meta(self) -> dict[str, str]:
         flat = await self.door.command("HGETALL", keys.meta(RUN, 0))
         items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
@@ -51,11 +57,21 @@ class FrontierAtHand:
         score = await self.door.command("ZSCORE", keys.ready(RUN, 0), domain)
         return None if score is None else int(float(score)) - START_MS
 
-    async def state(self, domain: str) -> dict[str, int]:
+    async def back_ms(self, domain: str) -> float | None:
+        """When *domain* is parked no more, after the start of the test; None: it is not parked."""
+        score = await self.door.command("ZSCORE", keys.parked(RUN, 0), domain)
+        return None if score is None else float(score) - START_MS
+
+    async def trapped(self) -> list[str]:
+        """The URLs taken for traps, with the reason, oldest first."""
+        return [member.decode() for member in await self.door.command("ZRANGE", keys.trapped(RUN, 0), 0, -1)]
+
+    async def state(self, domain: str) -> dict[str, int | str]:
         """The state of *domain* as the partition knows it."""
         value = await self.door.command("HGET", keys.domains(RUN, 0), domain)
-        names = ("next", "out", "fails", "admitted", "fetched", "delay")
-        return dict(zip(names, map(int, value.split()), strict=True))
+        *numbers, parked = value.decode().split(" ")
+        names = ("next", "out", "fails", "admitted", "fetched", "delay", "bytes")
+        return dict(zip(names, map(int, numbers), strict=True)) | {"parked": parked}
 
     async def waiting(self, domain: str, lane: int = 1) -> list[str]:
         return [

@@ -165,3 +165,23 @@ async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ende
     )
 
     assert await at_hand.due_ms("a.test") == 20_000 + waits_ms
+
+
+async def test_what_a_dead_owner_had_on_loan_of_a_parked_domain_waits_with_it(
+    at_hand: FrontierAtHand,
+) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/0", "https://a.test/1", "https://b.test/0", "https://b.test/1")
+    assert len(await at_hand.lease()) == 2
+    await at_hand.park("a.test", ms=60_000)
+    at_hand.now_ms += 10_000
+
+    await at_hand.acquire("b")
+
+    assert (await at_hand.due_ms("a.test"), await at_hand.due_ms("b.test")) == (None, 11_000)
+    assert (await at_hand.count("waiting"), await at_hand.count("parked")) == (2, 2)
+    assert await at_hand.count("reclaimed") == 2
+    state = await at_hand.state("a.test")
+    assert (state["out"], state["parked"]) == (0, "failures")
+    assert await at_hand.waiting("a.test") == ["0 0 s/0", "0 0 s/1"]
+    assert await at_hand.back_ms("a.test") == 60_000

@@ -92,7 +92,9 @@ async def test_a_failing_domain_is_lent_one_url_and_its_failures_are_told(owned:
     await fetched_once(owned, "a.test")
     await owned.admit(*(f"https://a.test/{number}" for number in range(20)))
     leases = await owned.lease(chain=2)
-    await owned.frontier.settle(Settlement(lease, Outcome.RETRY) for lease in leases)
+    await owned.frontier.settle(
+        Settlement(lease, Outcome.RETRY, fails=fails) for fails, lease in enumerate(leases, 1)
+    )
 
     assert [lease.fails for lease in await owned.lease(chain=8)] == [2]
 

@@ -45,15 +45,55 @@ async def test_an_owner_replaced_is_refused_and_prolongs_nothing(at_hand: Fronti
 
 async def test_renewing_tells_when_the_next_domain_is_due(at_hand: FrontierAtHand) -> None:
     hold = await at_hand.acquire("a")
-    assert await at_hand.frontier.renew([hold], 10_000) == {0: -1}
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [])
 
     await at_hand.admit("https://a.test/1", "https://a.test/2")
-    assert await at_hand.frontier.renew([hold], 10_000) == {0: 0}
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: 0}, [])
 
     [lease] = await at_hand.lease()
     await at_hand.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=800)])
-    assert await at_hand.frontier.renew([hold], 10_000) == {0: 800}
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: 800}, [])
+
+
+async def test_renewing_tells_that_a_parked_domains_time_has_come_and_not_before(
+    at_hand: FrontierAtHand,
+) -> None:
+    hold = await at_hand.acquire("a")
+    await at_hand.admit("https://soon.test/", "https://later.test/", "https://never.test/")
+    for domain, ms in (("later.test", 9000), ("soon.test", 5000), ("never.test", -1)):
+        await at_hand.park(domain, ms=ms)
+
+    told = []
+    for passed_ms in (0, 4999, 1):
+        at_hand.now_ms += passed_ms
+        told.append(await at_hand.frontier.renew([hold], 10_000))
+
+    assert told == [({0: -1}, []), ({0: -1}, []), ({0: -1}, [0])]
+
+
+async def test_a_domain_parked_for_good_never_has_its_time(at_hand: FrontierAtHand) -> None:
+    hold = await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/")
+    await at_hand.park("a.test", ms=-1)
+
+    at_hand.now_ms += 10**12
+
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [])
+
+
+async def test_a_domain_whose_time_has_come_stays_parked_until_somebody_lets_it_go_on(
+    at_hand: FrontierAtHand,
+) -> None:
+    hold = await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/")
+    await at_hand.park("a.test", ms=0)
+
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [0])
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [0])
+    await at_hand.unpark()
+
+    assert await at_hand.frontier.renew([hold], 10_000) == ({0: 0}, [])
 
 
 async def test_renewing_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
-    assert await at_hand.frontier.renew([], 10_000) == {}
+    assert await at_hand.frontier.renew([], 10_000) == ({}, [])

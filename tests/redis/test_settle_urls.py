@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 RUN = "web"
 ENDS = [outcome for outcome in Outcome if outcome is not Outcome.PACED]
+FOR_GOOD = [Outcome.DONE, Outcome.FAILED, Outcome.SKIPPED, Outcome.TRAPPED]
 
 
 @pytest.fixture
@@ -45,19 +47,20 @@ async def check_the_sums(owned: FrontierAtHand) -> None:
     counts = await figures(owned)
     ended = sum(counts.get(outcome.value, 0) for outcome in ENDS) + counts.get("reclaimed", 0)
     leased = await owned.door.command("ZCARD", keys.leases(RUN, 0))
-    finished = counts.get("done", 0) + counts.get("failed", 0) + counts.get("skipped", 0)
+    finished = sum(counts.get(outcome.value, 0) for outcome in FOR_GOOD)
     assert counts.get("number", 0) - ended == leased
-    assert counts["waiting"] + leased + finished == counts["admitted"]
+    assert counts["waiting"] + counts.get("parked", 0) + leased + finished == counts["admitted"]
 
 
 @pytest.mark.parametrize(
     ("outcome", "state", "waits"),
     [
-        (Outcome.DONE, {"fails": 0, "fetched": 2, "delay": 700}, ["2", "3"]),
-        (Outcome.FAILED, {"fails": 1, "fetched": 2, "delay": 700}, ["2", "3"]),
-        (Outcome.RETRY, {"fails": 1, "fetched": 1, "delay": 700}, ["2", "3", "0"]),
-        (Outcome.SKIPPED, {"fails": 0, "fetched": 1, "delay": 50}, ["2", "3"]),
-        (Outcome.RETURNED, {"fails": 0, "fetched": 1, "delay": 50}, ["0", "2", "3"]),
+        (Outcome.DONE, {"fetched": 2, "delay": 700}, ["2", "3"]),
+        (Outcome.FAILED, {"fetched": 2, "delay": 700}, ["2", "3"]),
+        (Outcome.RETRY, {"fetched": 1, "delay": 700}, ["2", "3", "0"]),
+        (Outcome.SKIPPED, {"fetched": 1, "delay": 50}, ["2", "3"]),
+        (Outcome.TRAPPED, {"fetched": 1, "delay": 50}, ["2", "3"]),
+        (Outcome.RETURNED, {"fetched": 1, "delay": 50}, ["0", "2", "3"]),
     ],
 )
 async def test_each_outcome_leaves_its_mark_on_domain_queue_and_counters(
@@ -66,10 +69,13 @@ async def test_each_outcome_leaves_its_mark_on_domain_queue_and_counters(
     lease, _ = await chain_of(owned, 2, delay_ms=50)
     before = await figures(owned)
 
-    await owned.frontier.settle([Settlement(lease, outcome, "because", wait_ms=300, delay_ms=700)])
+    await owned.frontier.settle(
+        [Settlement(lease, outcome, "because", wait_ms=300, delay_ms=700, fails=4, fetched_bytes=900)]
+    )
 
     after = await figures(owned)
-    assert await owned.state("a.test") == {"out": 1, "admitted": 5, "next": owned.now_ms + 300} | state
+    always = {"out": 1, "admitted": 5, "next": owned.now_ms + 300, "fails": 4, "bytes": 900, "parked": "-"}
+    assert await owned.state("a.test") == always | state
     assert [entry.rpartition("/")[2] for entry in await owned.waiting("a.test")] == waits
     assert after[outcome.value] == before.get(outcome.value, 0) + 1
     assert after["reason:because"] == 1
@@ -88,17 +94,26 @@ async def test_a_retry_waits_with_one_attempt_more_and_all_it_carried(owned: Fro
     assert (again.url, again.attempt, again.extra) == (lease.url, 1, '{"meta":{"a":1}}')
 
 
-async def test_success_ends_a_row_of_failures(owned: FrontierAtHand) -> None:
+async def test_a_retry_that_was_no_attempt_keeps_its_attempts(owned: FrontierAtHand) -> None:
     await owned.admit("https://a.test/x")
-    for expected in (1, 2, 3):
-        [lease] = await owned.lease()
-        await owned.frontier.settle([Settlement(lease, Outcome.RETRY)])
-        assert (await owned.state("a.test"))["fails"] == expected
-
     [lease] = await owned.lease()
-    await owned.frontier.settle([Settlement(lease, Outcome.DONE)])
 
-    assert (await owned.state("a.test"))["fails"] == 0
+    await owned.frontier.settle([Settlement(lease, Outcome.RETRY, is_attempt=False)])
+    [again] = await owned.lease()
+
+    assert (again.url, again.attempt) == (lease.url, 0)
+
+
+async def test_failures_in_a_row_are_what_the_owner_says(owned: FrontierAtHand) -> None:
+    leases = await chain_of(owned, 3)
+
+    kept = []
+    for lease, fails in zip(leases, (5, 0, 2), strict=True):
+        await owned.frontier.settle([Settlement(lease, Outcome.FAILED, fails=fails)])
+        kept.append((await owned.state("a.test"))["fails"])
+
+    assert kept == [5, 0, 2]
+    assert [lease.fails for lease in await owned.lease()] == [2]
 
 
 @pytest.mark.parametrize("outcome", ENDS)
@@ -158,9 +173,9 @@ async def test_a_domain_without_urls_is_not_ready_and_its_rest_is_remembered(own
     await owned.admit("https://a.test/")
     [lease] = await owned.lease()
 
-    due_in_ms = await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=4000)])
+    answer = await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=4000)])
 
-    assert due_in_ms == {0: -1}
+    assert answer == ({0: -1}, {})
     assert await owned.due_ms("a.test") is None
     assert (await owned.state("a.test"))["next"] == owned.now_ms + 4000
 
@@ -168,7 +183,9 @@ async def test_a_domain_without_urls_is_not_ready_and_its_rest_is_remembered(own
 async def test_the_answer_tells_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:
     leases = await chain_of(owned, 1)
 
-    assert await owned.frontier.settle([Settlement(leases[0], Outcome.DONE, wait_ms=250)]) == {0: 250}
+    answer = await owned.frontier.settle([Settlement(leases[0], Outcome.DONE, wait_ms=250)])
+
+    assert answer == ({0: 250}, {})
 
 
 async def test_returning_a_chain_last_first_restores_its_order(owned: FrontierAtHand) -> None:
@@ -221,7 +238,7 @@ async def test_the_sums_hold_over_a_mixed_batch(owned: FrontierAtHand) -> None:
     )
 
     await check_the_sums(owned)
-    assert (await owned.state("a.test"))["out"] == 5
+    assert (await owned.state("a.test"))["out"] == 10 - len(ENDS)
 
 
 async def test_an_owner_replaced_settles_nothing_and_pushes_no_page(owned: FrontierAtHand) -> None:
@@ -239,7 +256,7 @@ async def test_an_owner_replaced_settles_nothing_and_pushes_no_page(owned: Front
 
 
 async def test_settling_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
-    assert await at_hand.frontier.settle([]) == {}
+    assert await at_hand.frontier.settle([]) == ({}, {})
 
 
 async def test_batches_beyond_what_one_command_takes_are_lent_and_settled_whole(
@@ -255,3 +272,146 @@ async def test_batches_beyond_what_one_command_takes_are_lent_and_settled_whole(
     assert await owned.door.command("LLEN", keys.pages(RUN)) == 2500
     assert await owned.door.command("ZCARD", keys.leases(RUN, 0)) == 0
     assert len(await owned.lease(5000)) == 2500
+
+
+# -- bytes --
+
+
+async def test_bytes_add_up_beyond_what_a_float_could_show_and_are_counted_once(
+    owned: FrontierAtHand,
+) -> None:
+    leases = await chain_of(owned, 3)
+    settlements = [Settlement(lease, Outcome.DONE, fetched_bytes=5 * 10**14 + 1) for lease in leases]
+
+    await owned.frontier.settle(settlements)
+    await owned.frontier.settle(settlements)
+
+    assert (await owned.state("a.test"))["bytes"] == 15 * 10**14 + 3
+
+
+async def test_a_domain_that_gave_all_its_bytes_is_named_until_it_is_parked(
+    make_at_hand: Callable[..., FrontierAtHand],
+) -> None:
+    owned = make_at_hand(domain_bytes=1000)
+    await owned.acquire()
+    leases = await chain_of(owned, 4)
+
+    spent = []
+    for lease, size in zip(leases, (999, 1, 0, 0), strict=True):
+        if lease is leases[3]:
+            await owned.park("a.test", "byte_budget", -1)
+        answer = await owned.frontier.settle([Settlement(lease, Outcome.DONE, fetched_bytes=size)])
+        spent.append(answer[1])
+
+    assert spent == [{}, {0: ["a.test"]}, {0: ["a.test"]}, {}]
+
+
+async def test_without_a_budget_no_domain_gave_too_much(owned: FrontierAtHand) -> None:
+    [lease] = await chain_of(owned, 1)
+
+    answer = await owned.frontier.settle([Settlement(lease, Outcome.DONE, fetched_bytes=10**12)])
+
+    assert answer[1] == {}
+
+
+async def test_each_domain_of_a_batch_that_spent_its_bytes_is_named_once(
+    make_at_hand: Callable[..., FrontierAtHand],
+) -> None:
+    owned = make_at_hand(domain_bytes=10)
+    await owned.acquire()
+    await owned.admit(*(f"https://d{number}.test/" for number in range(4)))
+    leases = await owned.lease()
+
+    _, spent = await owned.frontier.settle(
+        Settlement(lease, Outcome.DONE, fetched_bytes=20 if lease.domain in ("d1.test", "d3.test") else 9)
+        for lease in leases
+    )
+
+    assert sorted(spent[0]) == ["d1.test", "d3.test"]
+
+
+# -- traps --
+
+
+async def test_a_trapped_url_is_listed_with_all_that_is_needed_to_let_it_go_on(owned: FrontierAtHand) -> None:
+    await owned.frontier.admit(
+        [Candidate("http://www.a.test/cal?d=1", depth=3, priority=-1, extra='{"x": 1}')]
+    )
+    [lease] = await owned.lease()
+
+    await owned.frontier.settle([Settlement(lease, Outcome.TRAPPED, "trap_variants", page=b"row")])
+
+    assert await owned.trapped() == [f"trap_variants 2 a.test {lease.token.decode().split(' ', 3)[3]}"]
+    assert await owned.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"row"]
+    await check_the_sums(owned)
+
+
+async def test_of_trapped_urls_the_oldest_make_room(make_at_hand: Callable[..., FrontierAtHand]) -> None:
+    owned = make_at_hand(trapped_urls=3)
+    await owned.acquire()
+    leases = await chain_of(owned, 6)
+
+    for batch in (leases[:2], leases[2:4], leases[4:]):
+        owned.now_ms += 1000
+        await owned.frontier.settle(Settlement(lease, Outcome.TRAPPED, "trap_shape") for lease in batch)
+
+    kept = [member.rpartition("/")[2] for member in await owned.trapped()]
+    assert kept == ["3", "4", "5"]
+    assert await owned.count("trapped") == 6
+    await check_the_sums(owned)
+
+
+# -- parked domains --
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+@pytest.mark.parametrize("order", ["parked first", "one before", "both before"])
+async def test_what_waits_of_a_domain_parked_meanwhile_is_counted_as_parked(
+    owned: FrontierAtHand, outcome: Outcome, order: str
+) -> None:
+    one, other = await chain_of(owned, 2)
+    settled_before = {"parked first": 0, "one before": 1, "both before": 2}[order]
+    settlements = [Settlement(one, outcome, wait_ms=100), Settlement(other, outcome, wait_ms=200)]
+
+    await owned.frontier.settle(settlements[:settled_before])
+    await owned.park("a.test")
+    await owned.frontier.settle(settlements[settled_before:])
+
+    waits = len(await owned.waiting("a.test"))
+    assert waits == (4 if outcome in (Outcome.RETRY, Outcome.RETURNED) else 2)
+    assert (await owned.count("waiting"), await owned.count("parked")) == (0, waits)
+    assert await owned.due_ms("a.test") is None
+    assert (await owned.state("a.test"))["out"] == 0
+    await check_the_sums(owned)
+
+
+async def test_a_batch_over_a_parked_and_another_domain_counts_each_as_it_is(owned: FrontierAtHand) -> None:
+    for domain in ("a", "b"):
+        await owned.admit(*(f"https://{domain}.test/{number}" for number in range(3)))
+    one, other = sorted(await owned.lease(), key=lambda lease: lease.domain)
+    await owned.park("a.test")
+
+    answer = await owned.frontier.settle(
+        [Settlement(one, Outcome.RETRY), Settlement(other, Outcome.RETURNED, wait_ms=70)]
+    )
+
+    assert answer == ({0: 70}, {})
+    assert (await owned.count("waiting"), await owned.count("parked")) == (3, 3)
+    assert (await owned.due_ms("a.test"), await owned.due_ms("b.test")) == (None, 70)
+    await check_the_sums(owned)
+
+
+async def test_a_parked_domain_that_goes_on_while_a_lease_is_out_is_ready_when_that_ends(
+    owned: FrontierAtHand,
+) -> None:
+    one, other = await chain_of(owned, 2)
+    await owned.park("a.test")
+    await owned.frontier.settle([Settlement(one, Outcome.RETURNED)])
+    await owned.unpark("a.test")
+    assert await owned.due_ms("a.test") is None
+
+    await owned.frontier.settle([Settlement(other, Outcome.RETRY, wait_ms=300)])
+
+    assert await owned.due_ms("a.test") == 300
+    assert (await owned.count("waiting"), await owned.count("parked")) == (4, 0)
+    await check_the_sums(owned)
