@@ -11,7 +11,7 @@ from typing import Any
 
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import Door, pairs
 from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name, read_holders
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Figures:
     @property
     def leased(self) -> int:
         """Every lease has a number, and ends in one of these ways."""
-        ended = ("done", "failed", "skipped", "retry", "returned", "reclaimed")
+        ended = ("done", "failed", "skipped", "trapped", "retry", "returned", "reclaimed")
         return self.counts["number"] - sum(self.counts[name] for name in ended)
 
     @property
@@ -63,7 +63,7 @@ class Figures:
         return (
             self.admitted,
             self.counts["number"],
-            self.counts["done"] + self.counts["failed"] + self.counts["skipped"],
+            self.counts["done"] + self.counts["failed"] + self.counts["skipped"] + self.counts["trapped"],
             self.counts["retry"] + self.counts["returned"] + self.counts["reclaimed"],
             self.counts["pages"],
             self.stored,
@@ -175,7 +175,7 @@ class Run:
         owned = 0
         now_ms = _now_ms()
         for meta in answers[: self.partitions]:
-            for name, value in _pairs(meta):
+            for name, value in pairs(meta):
                 if name == "until":
                     owned += int(value) > now_ms
                 elif name not in {"owner", "epoch", "sleep"}:
@@ -269,6 +269,8 @@ async def status_of(run: Run) -> dict[str, Any]:
         "fetched": counts["done"],
         "failed": counts["failed"],
         "skipped": counts["skipped"],
+        "trapped": counts["trapped"],
+        "parked": counts["parked"],
         "retried": counts["retry"],
         "returned": counts["returned"],
         "reclaimed": counts["reclaimed"],
@@ -289,13 +291,7 @@ async def status_of(run: Run) -> dict[str, Any]:
 
 
 async def _read_record(door: Door, name: str) -> dict[str, str]:
-    return dict(_pairs(await door.command("HGETALL", keys.run_record(name))))
-
-
-def _pairs(flat: list[bytes] | dict[bytes, bytes]) -> list[tuple[str, str]]:
-    """Return the fields of a hash, however the protocol's version delivers them."""
-    items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
-    return [(name.decode(), value.decode()) for name, value in items]
+    return dict(pairs(await door.command("HGETALL", keys.run_record(name))))
 
 
 def _partition_pattern(run: str) -> str:

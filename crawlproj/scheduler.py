@@ -6,19 +6,16 @@ The engine's calls touch memory only; the feed's task talks to Redis. See docs/d
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
-from scrapy import FormRequest, Request, Spider, signals
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
-from scrapy.http import Response
 from scrapy.utils.defer import deferred_from_coro
 from scrapy_redis.scheduler import Scheduler as RedisScheduler
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from crawlproj import seams
 from crawlproj.config import Config, load_config
@@ -31,20 +28,24 @@ from crawlproj.errors import (
     RedisAway,
     RequestNotSerialisable,
 )
-from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch
+from crawlproj.frontier.feed import Feed, FeedLimits
 from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
 from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.model.urls import canonicalise, domain_of, domain_of_host
+from crawlproj.model.urls import canonicalise, domain_of_host
 from crawlproj.pages.envelope import pack
-from crawlproj.pages.inflate import inflate
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
-from crawlproj.politeness.robots import MAX_ROBOTS_BYTES, MAX_ROBOTS_REDIRECTS, RobotRules, RobotsCache
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
+from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
 from crawlproj.requests import decode_request, encode_request
+from crawlproj.robotstxt import RobotsTxt, is_for_another
 from crawlproj.runs import Leader, Run
+from crawlproj.start_urls import read_start_urls
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +53,10 @@ logger = logging.getLogger(__name__)
 LEASE = "crawl_lease"
 #: The slot all our requests share: the frontier is the clock, Scrapy's slots must add no delay.
 _SLOT = "*"
-#: Where the request for a robots.txt says so.
-ROBOTS = "crawl_robots"
 #: Origins whose robots.txt is kept in memory.
 _ROBOTS_ORIGINS = 20_000
 #: How soon an idle shard looks whether the run is over.
 _LEAD_S = 0.5
-#: A start URL may say how deep it is; more than this is nobody's depth.
-_MOST_DEPTH = 1_000_000
 #: How long a run that was never given a seed waits for one.
 _SEED_GRACE_S = 10.0
 
@@ -126,18 +123,27 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self.run = run
         process = ProcessName.of_this()
         ttl_ms = int(config.shard_lease_seconds * 1000)
-        rules = DelayRules(
-            delay_s=config.download_delay,
-            domains=_domain_rules(config),
-            factor=config.delay_factor,
-            backoff_s=config.backoff_seconds,
-            max_delay_s=config.max_delay_seconds,
+        gate = Gate(
+            door,
+            name,
+            run.partitions,
+            robots=_robots(config, door, run),
+            traps=TrapDetector(config.trap_variants) if hasattr(spider, "failure_of") else None,
+            refusal=getattr(spider, "refusal_of", _allow),
         )
         self.feed = Feed(
-            Frontier(door, name, run.partitions, domain_pages=config.domain_pages),
+            Frontier(
+                door,
+                name,
+                run.partitions,
+                domain_pages=config.domain_pages,
+                domain_bytes=config.domain_bytes,
+                trapped_urls=config.parked_urls,
+            ),
             ShardNumber(door, name, shard, process, ttl_ms),
             run.read_map,
-            Pacer(rules),
+            Pacer(_delay_rules(config)),
+            gate,
             FeedLimits(
                 batch=config.lease_batch,
                 chain=config.chain,
@@ -151,11 +157,11 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 queue_soft_bytes=config.page_queue_soft_bytes,
                 queue_hard_bytes=config.page_queue_hard_bytes,
             ),
-            robots=_robots_cache(config),
             failure_page=self._failure_page,
             on_work=self._wake,
             on_end=self._on_end,
         )
+        self._robots = RobotsTxt(self.feed, config.robots_agent, follows_sitemaps=config.sitemaps)
         self.crawler.feed = self.feed  # type: ignore[attr-defined]  # where pipelines and middlewares find it
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
@@ -175,7 +181,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self._leader = leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)
         self._tasks = [
             asyncio.create_task(self._lead(leader), name="leader"),
-            asyncio.create_task(self._read_start_urls(), name="start urls"),
+            asyncio.create_task(self._read_start_urls(door), name="start urls"),
         ]
         logger.info(
             "shard %d opened run %s",
@@ -246,7 +252,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             return None
         while (found := self.feed.take()) is not None:
             if isinstance(found, RobotsFetch):
-                return self._robots_request(found)
+                request = self._robots.request(found)
+                request.meta["download_slot"] = _SLOT
+                return request
             try:
                 request = self._request_of(found)
             except Exception as exc:  # noqa: BLE001  # whatever the spider of today makes of a request of yesterday
@@ -279,7 +287,11 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
 
     def _request_of(self, lease: Lease) -> Request:
         make = getattr(self.spider, "request_of", None)
-        request: Request = make(lease) if make else decode_request(lease.url, lease.extra, self.spider)
+        request: Request
+        if is_for_another(lease):
+            request = self._robots.request_elsewhere(lease)
+        else:
+            request = make(lease) if make else decode_request(lease.url, lease.extra, self.spider)
         request.meta[LEASE] = lease
         request.meta["depth"] = lease.depth
         request.meta["download_slot"] = _SLOT
@@ -299,58 +311,14 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         make = getattr(self.spider, "failure_of", None)
         return pack(make(lease, reason)) if make else b""
 
-    def _robots_request(self, fetch: RobotsFetch) -> Request:
-        return Request(
-            fetch.url,
-            callback=self._robots_fetched,
-            errback=self._robots_failed,
-            dont_filter=True,
-            meta={
-                ROBOTS: fetch,
-                "download_slot": _SLOT,
-                "handle_httpstatus_all": True,
-                "dont_redirect": True,
-                "dont_retry": True,
-            },
-        )
-
-    def _robots_fetched(self, response: Response) -> None:
-        assert response.request is not None
-        fetch: RobotsFetch = response.request.meta.pop(ROBOTS)
-        assert self.feed is not None
-        ended = Ended(response.status)
-        location = response.headers.get("Location")
-        if 300 <= response.status < 400 and location and fetch.redirects < MAX_ROBOTS_REDIRECTS:
-            target = _target_within(fetch, response.url, location)
-            if target is not None:
-                self.feed.robots_moved(fetch, target, ended)
-                return
-        encoding = b", ".join(response.headers.getlist("Content-Encoding")).decode("latin-1")
-        # Cut first, too: this runs on the loop, and no honest file grows by being compressed.
-        body, _ = inflate(response.body[: MAX_ROBOTS_BYTES + 1], encoding, MAX_ROBOTS_BYTES + 1)
-        # A redirect we cannot follow counts as a file that is not there.
-        rules = RobotRules.from_response(
-            response.status, body, self.config.robots_agent, redirects=MAX_ROBOTS_REDIRECTS
-        )
-        self.feed.robots_ended(fetch, rules, ended)
-
-    def _robots_failed(self, failure: Failure) -> None:
-        request: Request = failure.request  # type: ignore[attr-defined]  # set by Scrapy
-        self._robots_unreachable(request.meta.pop(ROBOTS))
-
-    def _robots_unreachable(self, fetch: RobotsFetch) -> None:
-        assert self.feed is not None
-        rules = RobotRules.from_response(None, b"", self.config.robots_agent)
-        self.feed.robots_ended(fetch, rules, Ended(error="robots"))
-
     def _on_leave(self, request: Request) -> None:
         """A request has left the engine for good: everything that came of it is in the feed's hands."""
         assert self.feed is not None
         lease = request.meta.get(LEASE)
         if isinstance(lease, Lease):
             self.feed.finish(lease)
-        elif ROBOTS in request.meta:
-            self._robots_unreachable(request.meta.pop(ROBOTS))
+        else:
+            self._robots.left(request)
 
     def _wake(self) -> None:
         if self.crawler.engine is not None:
@@ -435,55 +403,22 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         except Exception as exc:  # noqa: BLE001  # without a leader the run would never end, and nobody be told
             self._on_broken(exc)
 
-    async def _read_start_urls(self) -> None:
-        """Admit what people push onto `<spider>:start_urls`, as scrapy-redis has it."""
-        assert self._door is not None
-        source = getattr(self.spider, "redis_key", None) or keys.start_urls(self.spider.name)
+    async def _read_start_urls(self, door: Door) -> None:
         assert self.feed is not None
+        source = getattr(self.spider, "redis_key", None) or keys.start_urls(self.spider.name)
         taken = keys.start_urls_taken(self.run.name, self.feed.number.number)
         try:
-            left = await self._door.command("LRANGE", taken, 0, -1)
-            while True:
-                for line in left:
-                    await self._admit_start_url(line)
-                    await self._door.command("LREM", taken, 1, line)
-                line = await self._door.block("BLMOVE", source, taken, "LEFT", "RIGHT", timeout_s=30.0)
-                # None may also mean that a line was moved and the answer lost with its connection.
-                left = [line] if line else await self._door.command("LRANGE", taken, 0, -1)
+            await read_start_urls(door, source, taken, self._admit_start)
         except Exception as exc:  # noqa: BLE001  # people would push URLs and never hear of them again
             self._on_broken(exc)
 
-    async def _admit_start_url(self, line: bytes) -> None:
+    async def _admit_start(self, request: Request) -> None:
         assert self.feed is not None
-        try:
-            candidate = self._candidate(_start_request(line))
-        except (BadUrl, RequestNotSerialisable, RecursionError) as exc:  # the last: JSON nested for ever
-            logger.error("start URL refused: %s", exc)
-            return
-        await self.feed.admit_now([candidate])
+        await self.feed.admit_now([self._candidate(request)])
 
 
-def _start_request(line: bytes) -> Request:
-    """Return the request for a line of `start_urls`: a URL, or a JSON object as scrapy-redis reads it."""
-    text = line.decode(errors="replace").strip()
-    if not text.startswith("{"):
-        return Request(canonicalise(text), dont_filter=True)
-    try:
-        values = json.loads(text)
-        url = canonicalise(values.pop("url"))
-        method = str(values.pop("method", "GET")).upper()
-        meta = values.pop("meta", {})
-        if not 0 <= int(meta.get("depth", 0)) <= _MOST_DEPTH:
-            raise ValueError(f"depth {meta['depth']}")
-        if method == "GET" and not values:
-            return Request(url, dont_filter=True, meta=meta)
-        return FormRequest(url, dont_filter=True, method=method, formdata=values, meta=meta)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
-        # Nothing else may get out: the line would stay, and stop whoever finds it next.
-        raise BadUrl(
-            f"{text!r} is not a JSON object with a 'url', and if need be 'meta' (an object, its 'depth' a "
-            "number), 'method' and form fields (texts)"
-        ) from exc
+def _allow(url: str) -> str | None:
+    return None
 
 
 def _shard_arguments(spider: Spider) -> tuple[int, int | None]:
@@ -517,16 +452,25 @@ def _domain_rules(config: Config) -> dict[str, DomainRule]:
     return rules
 
 
-def _robots_cache(config: Config) -> RobotsCache | None:
+def _delay_rules(config: Config) -> DelayRules:
+    return DelayRules(
+        delay_s=config.download_delay,
+        domains=_domain_rules(config),
+        factor=config.delay_factor,
+        max_delay_s=config.max_delay_seconds,
+        backoff_s=config.backoff_seconds,
+        max_backoff_s=config.max_backoff_seconds,
+        give_up=config.give_up_failures,
+        parked_s=config.parked_seconds,
+    )
+
+
+def _robots(config: Config, door: Door, run: Run) -> Robots | None:
     if not config.robotstxt_obey:
         return None
-    return RobotsCache(_ROBOTS_ORIGINS, config.robots_seconds, config.backoff_seconds)
-
-
-def _target_within(fetch: RobotsFetch, url: str, location: bytes) -> str | None:
-    """Return where a robots.txt moved to, if it stays in its domain: another domain has its own clock."""
-    try:
-        target = canonicalise(location.decode("latin-1"), url)
-    except BadUrl:
-        return None
-    return target if domain_of(target) == fetch.domain else None
+    agent = config.robots_agent
+    return Robots(
+        agent,
+        RobotsCache(_ROBOTS_ORIGINS, config.robots_seconds, config.backoff_seconds),
+        RobotsStore(door, run.name, run.partitions, config.robots_bytes, agent),
+    )

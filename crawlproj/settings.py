@@ -10,7 +10,9 @@ import os
 
 # --- Who is crawling ------------------------------------------------------------------------------------
 
-#: Say here how people whose sites you visit can reach you: "mybot/1.0 (+https://my.site/bot)".
+#: How people whose sites you visit can reach you: a mail address or a URL. It becomes part of the user agent;
+#: without it only addresses that CRAWL_ALLOW_ADDRESSES names are crawled.
+CRAWL_CONTACT = os.environ.get("CRAWL_CONTACT") or None
 USER_AGENT = "crawlproj/0.1"
 ROBOTSTXT_OBEY = True
 
@@ -57,8 +59,21 @@ CONCURRENT_ITEMS = 1
 #: The frontier fetches robots.txt itself, as a request of that domain in its turn, so Scrapy's own is off.
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
+    "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
+    "crawlproj.middlewares.Introduction": 500,
     "crawlproj.middlewares.DomainFeedback": 950,
 }
+
+#: Our own HTTP client: bounded in every way, tolerant of broken servers, and it asks the address guard before
+#: every connection (docs/safety.md). Another handler does not.
+DOWNLOAD_HANDLERS = {
+    "http": "crawlproj.download.handler.HttpHandler",
+    "https": "crawlproj.download.handler.HttpHandler",
+}
+DOWNLOAD_VERIFY_CERTIFICATES = True
+#: Names are resolved by the system, v4 and v6, and kept for CRAWL_DNS_SECONDS.
+TWISTED_DNS_RESOLVER = "crawlproj.download.resolver.SystemResolver"
+DNS_TIMEOUT = 10
 
 #: A line a minute that knows the frontier, in place of the one that does not; fewer searches for garbage.
 EXTENSIONS = {

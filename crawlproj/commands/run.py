@@ -69,6 +69,7 @@ class Command(RunCommand):
         from crawlproj.simweb.spec import WorldSpec
         from crawlproj.supervisor.crawl import fresh_run_name, run_directory
 
+        settings.setdefault("CRAWL_ALLOW_ADDRESSES", "127.0.0.0/8")
         settings.setdefault("DOWNLOAD_DELAY", "0.2")
         settings.setdefault("CRAWL_BACKOFF_SECONDS", "1")
         settings.setdefault("CRAWL_SEGMENT_SECONDS", "5")
@@ -105,6 +106,7 @@ class Command(RunCommand):
         import sys
 
         from crawlproj.errors import NoSeeds
+        from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.frontier.seeds import parse_seeds
         from crawlproj.runs import Run
@@ -114,8 +116,9 @@ class Command(RunCommand):
         run = await Run.open(door, name, partitions=config.partitions, shards=opts.shards)
         await self._refuse_if_at_work(door, name)
         candidates = []
+        rules, _ = load_rules(config)
         for source, line in lines:
-            for seed in parse_seeds([line]):
+            for seed in parse_seeds([line], rules):
                 if isinstance(seed, str):
                     print(f"scrapy run: {source}, {seed}", file=sys.stderr)
                 else:
@@ -144,7 +147,7 @@ class Command(RunCommand):
             self._say(
                 opts,
                 f"finished in {summary['seconds']} s: {summary['fetched']:,} URLs fetched, "
-                f"{summary['skipped']:,} not allowed by robots.txt, {summary['failed']:,} failed.\n"
+                f"{summary['skipped']:,} not allowed, {summary['failed']:,} failed{_aside(summary)}.\n"
                 f"{summary['pages_stored']:,} pages are in {summary['pages']}",
             )
         else:
@@ -180,3 +183,8 @@ class Command(RunCommand):
 
 def _begins(new: int, waiting: int) -> str:
     return f"new seeds: {new:,}" if new else f"goes on with {waiting:,} URLs waiting"
+
+
+def _aside(summary: dict[str, Any]) -> str:
+    aside = summary["parked"] + summary["trapped"]
+    return f", {aside:,} parked (scrapy parked lists them)" if aside else ""

@@ -25,6 +25,7 @@ class Command(RunCommand):
         from itertools import islice
 
         from crawlproj.errors import EXIT_OK, EXIT_USAGE, NoSeeds
+        from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.frontier.seeds import parse_seeds, seed_lines
         from crawlproj.runs import Run
@@ -32,12 +33,13 @@ class Command(RunCommand):
         if not args:
             raise NoSeeds("Name a file of seeds, URLs, or - for standard input; see: scrapy seed -h")
         config = self.config()
+        rules, _ = load_rules(config)
         given = new = refused = 0
         async with self.door() as door:
             run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
             frontier = Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages)
             for source in args:
-                seeds = parse_seeds(seed_lines(source))
+                seeds = parse_seeds(seed_lines(source), rules)
                 while batch := list(islice(seeds, 5000)):
                     for complaint in (seed for seed in batch if isinstance(seed, str)):
                         refused += 1

@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from crawlproj.config import Config
 from crawlproj.errors import BadSetting, BadUrl
-from crawlproj.frontier.admission import HostSet, matcher
+from crawlproj.frontier.admission import AdmissionRules, HostSet, matcher
 from crawlproj.model.urls import UrlRules, canonicalise, host_of
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,12 @@ class Exclusions:
         if isinstance(error, OSError):
             return f"cannot read {str(self._path)!r}: {error.strerror}."
         return f"{str(self._path)!r}, {error}"
+
+
+def load_rules(config: Config) -> tuple[AdmissionRules, Exclusions | None]:
+    """Return the rules of a run, and the exclusion file they ask, if there is one. Raises BadSetting."""
+    exclusions = Exclusions(config.exclude_file) if config.exclude_file else None
+    return AdmissionRules(config, exclusions.excludes if exclusions else None), exclusions
 
 
 class _Rules:

@@ -7,22 +7,24 @@ new candidates first, then settlements, so that a URL is never settled before it
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from crawlproj.errors import CrawlError, Fenced
-from crawlproj.frontier.frontier import Frontier, Hold
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.gate import ROBOTS_FOR, Gate, Refusal, RobotsFetch
+from crawlproj.frontier.holdings import Holdings, ShardMap
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.model.partition import partitions_of
+from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
-from crawlproj.model.urls import origin_of
-from crawlproj.politeness.pacing import Ended, Pacer
-from crawlproj.politeness.robots import RobotRules, RobotsCache
+from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.politeness.pacing import Ended, Pacer, Trouble
+from crawlproj.politeness.robots import RobotRules
 from crawlproj.redisio import keys
 
 logger = logging.getLogger(__name__)
@@ -31,25 +33,15 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.01
 #: How often a turn is taken when nothing calls for one.
 _MAX_REST_S = 5.0
-#: How often a robots.txt is asked for before its URLs are given up; the waits in between double.
-_ROBOTS_ATTEMPTS = 5
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
+#: How long a domain waits at most for the robots.txt of one of its hosts; others of its hosts may be well.
+_ROBOTS_LOOK_S = 60.0
 
 
 def boot_clock() -> float:
     """Return seconds of a clock that goes on while the process, or the machine, is asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class ShardMap(Protocol):
-    """What the run says about its shards; `runs.RunMap` is one."""
-
-    shards: int
-    state: str
-
-    @property
-    def alive(self) -> Collection[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +62,6 @@ class FeedLimits:
     queue_hard_bytes: int = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class RobotsFetch:
-    """The robots.txt to fetch before anything else of that origin, as its domain's one request."""
-
-    origin: str
-    domain: str
-    url: str
-    redirects: int = 0
-
-
 @dataclass(slots=True)
 class _Held:
     """A lease between its coming and its settlement."""
@@ -90,14 +72,22 @@ class _Held:
     next_at_s: float = 0.0
     has_ended: bool = False
     page: bytes = b""
+    fetched_bytes: int = 0
     outcome: Outcome = Outcome.DONE
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parking:
+    partition: int
+    reason: str
+    until_s: float
 
 
 class Feed:
     """Leases in, settlements out, for the partitions this shard owns.
 
-    ``failure_page`` makes the page for a URL that failed before it was asked for. ``on_work`` is called when
+    ``failure_page`` makes the page for a URL that ended before it was asked for. ``on_work`` is called when
     `take` may have something; ``on_end`` once, when the run is over, this shard is retired, or (with the
     error) when it must stop. Open before use, close after.
     """
@@ -108,9 +98,9 @@ class Feed:
         number: ShardNumber,
         read_map: Callable[[], Awaitable[ShardMap]],
         pacer: Pacer,
+        gate: Gate,
         limits: FeedLimits,
         *,
-        robots: RobotsCache | None,
         failure_page: Callable[[Lease, str], bytes] = lambda lease, reason: b"",
         on_work: Callable[[], None],
         on_end: Callable[[str, CrawlError | None], None],
@@ -122,32 +112,33 @@ class Feed:
         self.starting = True
         #: How often the page queue made this shard lease less (soft) or nothing (hard).
         self.back_pressure: Counter[str] = Counter()
-        self._read_map = read_map
         self._limits = limits
-        self._robots = robots
+        self._gate = gate
         self._failure_page = failure_page
         self._on_work = on_work
         self._on_end = on_end
         self._clock = clock
-        self._holds: dict[int, Hold] = {}
-        self._leaving: set[int] = set()
-        self._wanted: set[int] = set()
-        self._try_at_s: dict[int, float] = {}
+        self._holdings = Holdings(
+            frontier,
+            number,
+            read_map,
+            pacer.rules,
+            shard_lease_s=limits.shard_lease_s,
+            flight_s=limits.flight_s,
+            is_empty=lambda partition: not self._by_partition.get(partition),
+            clock=clock,
+        )
         self._due_at_s: dict[int, float] = {}
         self._woken: set[int] = set()
         self._held: dict[bytes, _Held] = {}
-        self._robots_moved: dict[str, RobotsFetch] = {}
         self._by_partition: dict[int, int] = {}
+        # What the next turn writes.
         self._candidates: list[Candidate] = []
         self._settlements: list[tuple[Settlement, float]] = []
-        self._owned_until_s = -math.inf
-        self._keep_at_s = 0.0
+        self._parking: dict[str, _Parking] = {}
         self._queue_checked_s = -math.inf
         self._queue_full = False
         self._share = 1.0
-        self._kept_s = -math.inf
-        #: From when on a shard that is not there counts as dead.
-        self._judges_from_s = math.inf
         self._closing = False
         self._ended = False
         self._error: CrawlError | None = None
@@ -161,25 +152,19 @@ class Feed:
         """Return what may be fetched now. Its end must be told: `ended` and `finish`, or `robots_ended`."""
         now_s = self._clock()
         # A shard that could not renew its hold in time may have been replaced: it must not fetch.
-        if self._closing or now_s >= self._owned_until_s:
+        if self._closing or now_s >= self._holdings.owned_until_s:
             return None
         while (lease := self.pacer.take(now_s)) is not None:
+            verdict = self._gate.look(lease, now_s)
+            if isinstance(verdict, RobotsFetch):
+                self.pacer.ask_first(lease)
+                return verdict
+            self._slow_down(lease, now_s)
             held = self._held[lease.token]
-            if self._robots is not None:
-                origin = origin_of(lease.url)
-                rules = self._robots.get(origin, now_s)
-                if rules is not None and rules.crawl_delay_s:
-                    self.pacer.slow_down(lease.domain, rules.crawl_delay_s)
-                if rules is None:
-                    self.pacer.ask_first(lease)
-                    return self._robots_moved.pop(origin, None) or RobotsFetch(
-                        origin, lease.domain, f"{origin}/robots.txt"
-                    )
-                if not rules.may_fetch(lease.url):
-                    held.next_at_s = self.pacer.skip(lease)
-                    held.has_ended = True
-                    self._refuse(lease, rules, self._robots)
-                    continue
+            if verdict is not None:
+                held.has_ended = True
+                self._refuse(lease, verdict, self.pacer.skip(lease), now_s)
+                continue
             held.handed_out_s = now_s
             held.delay_s = self.pacer.delay_s(lease.domain)
             if self.pacer.buffered < self._limits.batch // 2:
@@ -188,39 +173,30 @@ class Feed:
         self._arm_timer(now_s)
         return None
 
-    def ended(self, lease: Lease, ended: Ended) -> bool:
+    def ended(self, lease: Lease, ended: Ended, fetched_bytes: int = 0) -> bool:
         """Tell that the request of *lease* ended. Returns whether it should be tried again later."""
         held = self._held.get(lease.token)
         if held is None or held.has_ended:
             return False
         now_s = self._clock()
         held.has_ended = True
-        held.next_at_s = self.pacer.ended(lease.domain, ended, now_s)
-        if held.next_at_s - now_s > self._limits.chain_s:
-            self._return_leases(self.pacer.withdraw(lambda other: other.domain == lease.domain))
+        held.fetched_bytes = fetched_bytes
+        held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
+        self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
         self._arm_timer(now_s)
         return ended.retryable and lease.attempt + 1 < self._limits.max_attempts
 
-    def robots_ended(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
-        """Tell what the robots.txt of an origin says, or that it could not be had."""
-        assert self._robots is not None
+    def put_off(self, lease: Lease, wait_s: float) -> None:
+        """Give *lease* back, not fetched after all: its domain is to wait for so long."""
+        held = self._held.get(lease.token)
+        if held is None or held.has_ended:
+            return
         now_s = self._clock()
-        self._robots.put(fetch.origin, rules, now_s)
-        if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
-            held = (h for h in self._held.values() if not h.has_ended)
-            behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
-            self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
-        self.pacer.asked(fetch.domain, ended, now_s)
-        if rules.retry:
-            self._put_off(fetch, self._robots)
-        self._arm_timer(now_s)
-
-    def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended) -> None:
-        """Tell that a robots.txt redirects within its domain; it is asked for there, as the next request."""
-        now_s = self._clock()
-        self._robots_moved[fetch.origin] = RobotsFetch(fetch.origin, fetch.domain, url, fetch.redirects + 1)
-        self.pacer.asked(fetch.domain, ended, now_s)
-        self._arm_timer(now_s)
+        held.has_ended = True
+        self.pacer.skip(lease)
+        held.next_at_s = now_s + wait_s
+        held.outcome = Outcome.RETURNED
+        self._return_leases(self._withdraw_domain(lease.domain), held.next_at_s)
 
     def hold_page(self, lease: Lease, page: bytes) -> None:
         """Keep *page* to be handed on in the step that settles its lease."""
@@ -243,16 +219,70 @@ class Feed:
             # No download told its end: it never reached one. The domain rests all the same.
             self.ended(lease, Ended())
         page = held.page if held.outcome in (Outcome.DONE, Outcome.FAILED) else b""
-        self._settle_later(Settlement(lease, held.outcome, held.reason, page=page), held.next_at_s)
+        settlement = Settlement(lease, held.outcome, held.reason, page=page, fetched_bytes=held.fetched_bytes)
+        self._settle_later(settlement, held.next_at_s)
 
     def add(self, candidates: Iterable[Candidate]) -> None:
         """Admit *candidates* with the next turn."""
         self._candidates += candidates
         self._stir.set()
 
+    # -- robots.txt --
+
+    def robots_ended(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
+        """Tell what the robots.txt of an origin says, or that it could not be had."""
+        now_s = self._clock()
+        known = self._gate.learn(fetch.origin, rules, now_s)
+        if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
+            held = (h for h in self._held.values() if not h.has_ended)
+            behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
+            self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
+        next_at_s, park = self.pacer.asked(fetch.domain, ended, now_s)
+        if known.rules.retry:
+            for lease, _ in self._withdraw_origin(fetch):
+                self._wait_for_robots(lease, next_at_s, now_s)
+        self._let_rest(fetch.domain, self._partition_of(fetch.domain), next_at_s, park, now_s)
+        self._stir.set()
+        self._arm_timer(now_s)
+
+    def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended) -> None:
+        """Tell that a robots.txt redirects.
+
+        Within its domain it is asked for there, as the next request. In another domain it has to wait for
+        that one's turn, so it becomes a candidate there; until it is answered this origin cannot tell.
+        """
+        if domain_of(url) != fetch.domain:
+            self.ask_elsewhere(fetch.origin, url, fetch.redirects + 1)
+            self.robots_ended(fetch, RobotRules(self._gate.agent, retry=True), ended)
+            return
+        now_s = self._clock()
+        self._gate.ask_at(fetch, url)
+        self.pacer.asked(fetch.domain, ended, now_s)
+        self._arm_timer(now_s)
+
+    def ask_elsewhere(self, origin: str, url: str, hops: int) -> None:
+        """Have the robots.txt of *origin* fetched at *url*, in another domain, by whoever owns that."""
+        extra = f'{ROBOTS_FOR}{json.dumps(origin)},"hops":{hops}}}'
+        self.add([Candidate(url, priority=1, extra=extra, mark=None)])
+
+    def robots_impossible(self, fetch: RobotsFetch, reason: str) -> None:
+        """Tell that a robots.txt can never be had, nor anything else of its origin."""
+        now_s = self._clock()
+        self.pacer.asked(fetch.domain, Ended(error=reason, error_means=Trouble.FINAL), now_s)
+        for lease, next_at_s in self._withdraw_origin(fetch):
+            self._end_unfetched(lease, Outcome.FAILED, reason, next_at_s)
+        self._arm_timer(now_s)
+
+    def keep_robots(self, origin: str, rules: RobotRules) -> None:
+        """Have the rules of an origin, perhaps another shard's, known to all."""
+        self._gate.learn(origin, rules, self._clock())
+        self._stir.set()
+
+    # -- figures --
+
     @property
     def has_work(self) -> bool:
-        return bool(self._held or self._candidates or self._settlements)
+        return bool(self._held or self._candidates or self._settlements or self._parking)
 
     @property
     def held(self) -> int:
@@ -266,7 +296,7 @@ class Feed:
 
     @property
     def partitions(self) -> set[int]:
-        return set(self._holds)
+        return set(self._holdings.holds)
 
     # -- what the process calls --
 
@@ -296,10 +326,14 @@ class Feed:
             self._settle_later(Settlement(held.lease, Outcome.RETURNED), held.next_at_s)
         try:
             await self._flush()
-            await self.frontier.release(list(self._holds.values()))
+            await self.frontier.release(list(self._holdings.holds.values()))
             await self.number.drop()
         except Fenced as exc:
             logger.warning("left without giving back: %s", exc)
+
+    def stop(self, error: CrawlError) -> None:
+        """Have this shard stop because of *error*; what it holds is given back."""
+        self._end(type(error).__name__, error)
 
     async def admit_now(self, candidates: Iterable[Candidate]) -> int:
         """Admit *candidates* before going on; returns how many were new."""
@@ -308,7 +342,7 @@ class Feed:
     def stop_starting(self) -> None:
         """Tell the others that this shard's seeds are admitted."""
         self.starting = False
-        self._keep_at_s = 0.0
+        self._holdings.keep_at_s = 0.0
         self._stir.set()
 
     # -- the pump --
@@ -327,7 +361,7 @@ class Feed:
 
     async def _turn(self) -> None:
         await self._flush()
-        if self._clock() >= self._keep_at_s:
+        if self._clock() >= self._holdings.keep_at_s:
             await self._keep()
         if self._closing:
             return
@@ -339,9 +373,9 @@ class Feed:
         now_s = self._clock()
         wake_s = min(
             [
-                self._keep_at_s,
+                self._holdings.keep_at_s,
                 now_s + _MAX_REST_S,
-                *self._try_at_s.values(),
+                *self._holdings.try_at_s.values(),
                 *(due_s for p, due_s in self._due_at_s.items() if self._may_lease(p)),
             ]
         )
@@ -364,86 +398,57 @@ class Feed:
             self._woken.clear()
             for settlement, next_at_s in settlements:
                 settlement.wait_ms = max(0, math.ceil((next_at_s - now_s) * 1000))
-            due_in_ms = await self.frontier.settle(settlement for settlement, _ in settlements)
+            due_in_ms, spent = await self.frontier.settle(settlement for settlement, _ in settlements)
             del self._settlements[: len(settlements)]
             for settlement, _ in settlements:
                 self._forget(settlement)
             self._note_due(due_in_ms)
+            for partition, domains in spent.items():
+                for domain in domains:
+                    self._let_rest(domain, partition, math.inf, "byte_budget", now_s)
+        await self._flush_parking()
+        if self._gate.has_news:
+            await self._gate.tell(self._clock())
+
+    async def _flush_parking(self) -> None:
+        now_s = self._clock()
+        by_partition: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
+        for domain, parking in self._parking.items():
+            wait_s = parking.until_s - now_s
+            wait_ms = math.ceil(max(0.0, wait_s) * 1000) if math.isfinite(wait_s) else -1
+            by_partition[parking.partition].append((domain, parking.reason, wait_ms))
+        for partition, domains in by_partition.items():
+            hold = self._holdings.holds.get(partition)
+            if hold is not None:
+                await self.frontier.park(hold, domains)
+                logger.info("domains parked", extra={"domains": domains[:10], "count": len(domains)})
+            for domain, _, _ in domains:
+                del self._parking[domain]
 
     async def _keep(self) -> None:
         """Renew all holds; look at the map."""
-        before_s = self._clock()
-        ttl_ms = int(self._limits.shard_lease_s * 1000)
         self._woken.clear()
-        due_in_ms = await self.frontier.renew(list(self._holds.values()), ttl_ms)
-        await self.number.keep(starting=self.starting)
-        after_s = self._clock()
-        if after_s - self._kept_s > self._limits.shard_lease_s / 2:
-            # Just come, or Redis was away, or we were asleep: the others may be late as well. Whoever is back
-            # first must not take what is theirs.
-            self._judges_from_s = after_s + self._limits.shard_lease_s
-        self._kept_s = before_s
-        lapsed = before_s >= self._owned_until_s
-        self._owned_until_s = before_s + self._limits.shard_lease_s * 0.75
-        if lapsed and self.pacer.buffered:
+        now_s = self._clock()
+        kept = await self._holdings.keep(starting=self.starting)
+        if kept.had_lapsed and self.pacer.buffered:
             # `take` refused them meanwhile, and no timer will ask again.
             self._on_work()
-        self._keep_at_s = before_s + self._limits.shard_lease_s / 3
-        self._note_due(due_in_ms)
-        self._drop_stuck(before_s)
-        run_map = await self._read_map()
-        if run_map.state == "finished":
+        self._note_due(kept.due_in_ms)
+        self._drop_stuck(now_s)
+        if kept.is_finished:
             self._end("finished", None)
-        elif self.number.number >= run_map.shards and not self._holds:
+        elif kept.is_retired:
             self._end("retired", None)
-        alive = set(run_map.alive)
-        if after_s < self._judges_from_s:
-            alive = set(range(run_map.shards))
-        self._wanted = partitions_of(self.number.number, self.frontier.partitions, run_map.shards, alive)
-        for partition in self._wanted - set(self._holds):
-            self._try_at_s.setdefault(partition, before_s)
-        for partition in set(self._try_at_s) - self._wanted:
-            del self._try_at_s[partition]
-        for partition in self._leaving & self._wanted:
-            self._leaving.discard(partition)
-        unwanted = set(self._holds) - self._wanted - self._leaving
-        if unwanted:
-            self._leaving |= unwanted
-            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in unwanted))
+        if kept.unwanted:
+            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in kept.unwanted))
 
     async def _change_ownership(self) -> None:
-        """Release what is empty and not ours to keep, acquire what is ours and free."""
-        now_s = self._clock()
-        gone = [self._holds[p] for p in self._leaving if not self._by_partition.get(p)]
-        if gone:
-            await self.frontier.release(gone)
-            for hold in gone:
-                self._leaving.discard(hold.partition)
-                del self._holds[hold.partition]
-                self._due_at_s.pop(hold.partition, None)
-            await self.number.tell_others()
-            logger.info("gave up %d partitions", len(gone))
-        ttl_ms = int(self._limits.shard_lease_s * 1000)
-        taken = 0
-        for partition in [p for p, at_s in self._try_at_s.items() if at_s <= now_s]:
-            acquired = await self.frontier.acquire(
-                partition,
-                self.number.process.instance,
-                ttl_ms=ttl_ms,
-                delay_ms=int(self.pacer.rules.delay_s * 1000),
-                delays_ms={d: int(rule.delay_s * 1000) for d, rule in self.pacer.rules.domains.items()},
-                heir_of=self.number.heir_of,
-                flight_ms=int(self._limits.flight_s * 1000),
-            )
-            if acquired is None:
-                self._try_at_s[partition] = now_s + 1.0
-                continue
-            del self._try_at_s[partition]
-            self._holds[partition] = acquired
-            self._due_at_s[partition] = now_s
-            taken += 1
+        for partition in await self._holdings.release_empty():
+            self._due_at_s.pop(partition, None)
+        taken = await self._holdings.acquire_wanted()
+        self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
-            logger.info("took %d partitions, holding %d", taken, len(self._holds))
+            await self._gate.recall_traps(taken)
 
     async def _lease(self) -> bool:
         """Fill memory with leases of domains that are due. Returns whether there are new ones."""
@@ -462,16 +467,18 @@ class Feed:
         each = math.ceil(room / len(due))
         self._woken.clear()
         leases, due_in_ms = await self.frontier.lease(
-            [(self._holds[p], each) for p in due],
+            [(self._holdings.holds[p], each) for p in due],
             chain=self._limits.chain,
             chain_ms=int(self._limits.chain_s * 1000),
         )
-        now_s = self._clock()
         for lease in leases:
             self._held[lease.token] = _Held(lease)
             self._by_partition[lease.partition] = self._by_partition.get(lease.partition, 0) + 1
-            self.pacer.add(lease, now_s)
         self._note_due(due_in_ms)
+        await self._gate.recall_robots(leases, self._clock())
+        now_s = self._clock()
+        for lease in leases:
+            self.pacer.add(lease, now_s)
         return bool(leases)
 
     async def _look_at_queue(self, now_s: float) -> None:
@@ -508,13 +515,14 @@ class Feed:
                     word = message[1] if message else b""
                     if word.isdigit():
                         self._woken.add(int(word))
-                        if int(word) in self._holds:
+                        if int(word) in self._holdings.holds:
                             self._due_at_s[int(word)] = now_s
                     else:
-                        self._keep_at_s = now_s
-                        self._woken.update(self._holds)
-                        self._due_at_s = dict.fromkeys(self._holds, now_s)
-                        self._try_at_s = dict.fromkeys(self._try_at_s, now_s)
+                        holdings = self._holdings
+                        holdings.keep_at_s = now_s
+                        self._woken.update(holdings.holds)
+                        self._due_at_s = dict.fromkeys(holdings.holds, now_s)
+                        holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
                     self._stir.set()
         except CrawlError as exc:
             self._end(type(exc).__name__, exc)
@@ -527,13 +535,13 @@ class Feed:
     def _may_lease(self, partition: int) -> bool:
         if self.pacer.buffered >= self._limits.batch:
             return False
-        return partition not in self._leaving
+        return partition not in self._holdings.leaving
 
     def _note_due(self, due_in_ms: dict[int, int]) -> None:
         now_s = self._clock()
         for partition, ms in due_in_ms.items():
             # A wake that came while we waited for this answer is newer than the answer.
-            if partition in self._holds and partition not in self._woken:
+            if partition in self._holdings.holds and partition not in self._woken:
                 self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
 
     def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
@@ -542,7 +550,9 @@ class Feed:
         else:
             # Told once: whatever else is said about it from now on finds nothing.
             held = self._held.pop(settlement.lease.token)
-            settlement.delay_ms = int(held.delay_s * 1000)
+            was_asked = held.handed_out_s < math.inf
+            settlement.delay_ms = int(held.delay_s * 1000) if was_asked else settlement.lease.delay_ms
+            settlement.fails = settlement.lease.fails
         self._settlements.append((settlement, next_at_s))
         self._stir.set()
 
@@ -554,41 +564,52 @@ class Feed:
         if settlement.outcome is not Outcome.PACED:
             self._by_partition[settlement.lease.partition] -= 1
 
-    def _refuse(self, lease: Lease, rules: RobotRules, robots: RobotsCache) -> None:
-        """Settle a URL that robots.txt keeps us from: for good, or until it can be read."""
-        failures, again_at_s = robots.trouble(origin_of(lease.url))
-        next_at_s = self._held[lease.token].next_at_s
-        if not rules.retry:
-            self._settle_later(Settlement(lease, Outcome.SKIPPED, "robots"), next_at_s)
-        elif failures < self._robots_attempts:
-            same = self.pacer.withdraw(lambda other: other.domain == lease.domain)
-            self._return_leases([*same, (lease, next_at_s)], again_at_s)
-        else:
-            self._give_up(lease, next_at_s)
+    def _slow_down(self, lease: Lease, now_s: float) -> None:
+        delay_s = self._gate.crawl_delay_s(lease.url, now_s)
+        if delay_s:
+            self.pacer.slow_down(lease.domain, delay_s)
 
-    def _put_off(self, fetch: RobotsFetch, robots: RobotsCache) -> None:
-        """Settle what is in memory of an origin whose robots.txt could not be had."""
-        # Now, not in their turn: by then the domain has rested, the failure is out of date, and robots.txt
-        # would be asked for again and again without these URLs ever coming to an end.
-        failures, again_at_s = robots.trouble(fetch.origin)
-        leases = self.pacer.withdraw(
+    def _refuse(self, lease: Lease, refusal: Refusal, next_at_s: float, now_s: float) -> None:
+        """Settle *lease*, which may not be fetched: for good, or until its robots.txt can be read."""
+        if refusal.outcome is Outcome.RETRY:
+            self._wait_for_robots(lease, next_at_s, now_s)
+        else:
+            self._end_unfetched(lease, refusal.outcome, refusal.reason, next_at_s)
+
+    def _wait_for_robots(self, lease: Lease, next_at_s: float, now_s: float) -> None:
+        """Put *lease* behind the others of its domain until its robots.txt may have become readable."""
+        failures, again_at_s = self._gate.trouble(origin_of(lease.url))
+        give_up = self.pacer.rules.give_up
+        if give_up and failures >= give_up:
+            # Its domain is well, or it would be parked by now; this origin of it is not.
+            self._end_unfetched(lease, Outcome.FAILED, "robots_unreachable", next_at_s)
+            return
+        again_at_s = min(again_at_s, now_s + _ROBOTS_LOOK_S)
+        settlement = Settlement(lease, Outcome.RETRY, "retry_robots", is_attempt=False)
+        self._settle_later(settlement, max(next_at_s, again_at_s))
+
+    def _end_unfetched(self, lease: Lease, outcome: Outcome, reason: str, next_at_s: float) -> None:
+        """Settle a URL that is not fetched; it has a row that says why."""
+        page = self._failure_page(lease, reason)
+        self._settle_later(Settlement(lease, outcome, reason, page=page), next_at_s)
+
+    def _let_rest(self, domain: str, partition: int, next_at_s: float, park: str, now_s: float) -> None:
+        """Keep nothing in memory of a domain that rests for long, or is parked."""
+        if park:
+            self._parking[domain] = _Parking(partition, park, next_at_s)
+        if park or next_at_s - now_s > self._limits.chain_s:
+            self._return_leases(self._withdraw_domain(domain))
+
+    def _withdraw_domain(self, domain: str) -> list[tuple[Lease, float]]:
+        return self.pacer.withdraw(lambda lease: lease.domain == domain)
+
+    def _withdraw_origin(self, fetch: RobotsFetch) -> list[tuple[Lease, float]]:
+        return self.pacer.withdraw(
             lambda lease: lease.domain == fetch.domain and origin_of(lease.url) == fetch.origin
         )
-        if failures < self._robots_attempts:
-            self._return_leases(leases, again_at_s)
-            return
-        for lease, next_at_s in leases:
-            self._give_up(lease, next_at_s)
 
-    @property
-    def _robots_attempts(self) -> int:
-        return max(self._limits.max_attempts, _ROBOTS_ATTEMPTS)
-
-    def _give_up(self, lease: Lease, next_at_s: float) -> None:
-        """Settle a URL whose robots.txt could not be had for long: it failed, and has a row that says so."""
-        reason = "robots_unreachable"
-        page = self._failure_page(lease, reason)
-        self._settle_later(Settlement(lease, Outcome.FAILED, reason, page=page), next_at_s)
+    def _partition_of(self, domain: str) -> int:
+        return partition_of(domain, self.frontier.partitions)
 
     def _drop_stuck(self, now_s: float) -> None:
         """Try again what was handed out too long ago: its callback hangs, or the engine lost it."""

@@ -52,12 +52,16 @@ class Frontier:
         partitions: int,
         *,
         domain_pages: int = 0,
+        domain_bytes: int = 0,
+        trapped_urls: int = 100_000,
         now_ms: Callable[[], int] = _server_clock,
     ) -> None:
         self.door = door
         self.run = run
         self.partitions = partitions
         self._domain_pages = domain_pages
+        self._domain_bytes = domain_bytes
+        self._trapped_urls = max(1, trapped_urls // partitions)
         self._now_ms = now_ms
 
     async def admit(self, candidates: Iterable[Candidate]) -> Admitted:
@@ -98,35 +102,75 @@ class Frontier:
                 leases.append(lease)
         return leases, due_in_ms
 
-    async def settle(self, settlements: Iterable[Settlement]) -> dict[int, int]:
+    async def settle(self, settlements: Iterable[Settlement]) -> tuple[dict[int, int], dict[int, list[str]]]:
         """Close leases, in the order given, and put their pages onto the page queue in the same step.
 
-        Returns for each partition the ms until its next domain is due. Raises Fenced.
+        Returns for each partition the ms until its next domain is due, and the domains that have given as
+        many bytes as they may: they are to be parked. Raises Fenced.
         """
         grouped: defaultdict[tuple[int, int], list[str | bytes | int]] = defaultdict(list)
         for settlement in settlements:
             lease = settlement.lease
             again = ""
             if settlement.outcome is Outcome.RETRY:
-                again = encode_entry(lease.url, lease.domain, lease.depth, lease.attempt + 1, lease.extra)
+                attempt = lease.attempt + settlement.is_attempt
+                again = encode_entry(lease.url, lease.domain, lease.depth, attempt, lease.extra)
             grouped[lease.partition, lease.epoch] += (
                 lease.token,
                 settlement.outcome.value,
                 settlement.reason,
                 settlement.wait_ms,
                 settlement.delay_ms,
+                settlement.fails,
+                settlement.fetched_bytes,
                 again,
                 settlement.page,
             )
         calls = [
             (
-                [*self._keys(partition), keys.pages(self.run), keys.page_counters(self.run)],
-                [epoch, self._now_ms(), *arguments],
+                [
+                    *self._keys(partition),
+                    keys.trapped(self.run, partition),
+                    keys.pages(self.run),
+                    keys.page_counters(self.run),
+                ],
+                [epoch, self._now_ms(), self._domain_bytes, self._trapped_urls, *arguments],
             )
             for (partition, epoch), arguments in grouped.items()
         ]
         answers = await self.door.run_many("settle_urls", calls) if calls else []
-        return {partition: int(answer[0]) for (partition, _), answer in zip(grouped, answers, strict=True)}
+        due_in_ms: dict[int, int] = {}
+        spent: dict[int, list[str]] = {}
+        for (partition, _), answer in zip(grouped, answers, strict=True):
+            due_in_ms[partition] = int(answer[0])
+            if answer[2:]:
+                spent[partition] = [domain.decode() for domain in answer[2:]]
+        return due_in_ms, spent
+
+    async def park(self, hold: Hold, domains: Iterable[tuple[str, str, int]]) -> int:
+        """Set aside (domain, reason, ms; -1: for good), their URLs with them. Returns how many.
+
+        Raises Fenced.
+        """
+        arguments = [part for domain in domains for part in domain]
+        parked = await self.door.run(
+            "park_domains", self._parking_keys(hold.partition), [hold.epoch, self._now_ms(), *arguments]
+        )
+        return int(parked)
+
+    async def unpark(self, domains: Mapping[int, Sequence[str]]) -> int:
+        """Let parked domains of these partitions go on; those whose time has come where none is named.
+
+        Any process may. Returns how many.
+        """
+        calls: list[tuple[list[str], list[str | int]]] = [
+            (
+                self._parking_keys(partition),
+                [self._now_ms(), keys.wake_channel(self.run), partition, *names],
+            )
+            for partition, names in domains.items()
+        ]
+        return sum(await self.door.run_many("unpark_domains", calls)) if calls else 0
 
     async def acquire(
         self,
@@ -151,11 +195,21 @@ class Frontier:
         )
         return Hold(partition, int(answer[0]), int(answer[1])) if answer[0] else None
 
-    async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> dict[int, int]:
-        """Keep the partitions held; returns ms until each has a domain due. Raises Fenced."""
-        calls = [(self._keys(hold.partition)[:2], [hold.epoch, self._now_ms(), ttl_ms]) for hold in holds]
+    async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
+        """Keep the partitions held. Raises Fenced.
+
+        Returns ms until each has a domain due, and those where a parked domain's time has come.
+        """
+        calls = [
+            (
+                [*self._keys(hold.partition)[:2], keys.parked(self.run, hold.partition)],
+                [hold.epoch, self._now_ms(), ttl_ms],
+            )
+            for hold in holds
+        ]
         answers = await self.door.run_many("renew_partition", calls) if calls else []
-        return {hold.partition: int(answer) for hold, answer in zip(holds, answers, strict=True)}
+        due_in_ms = {hold.partition: int(answer[0]) for hold, answer in zip(holds, answers, strict=True)}
+        return due_in_ms, [hold.partition for hold, answer in zip(holds, answers, strict=True) if answer[1]]
 
     async def release(self, holds: Sequence[Hold]) -> None:
         """Give up partitions. Their leases must have been settled."""
@@ -169,6 +223,15 @@ class Frontier:
             keys.ready(self.run, partition),
             keys.domains(self.run, partition),
             keys.leases(self.run, partition),
+            keys.queue_prefix(self.run, partition),
+        ]
+
+    def _parking_keys(self, partition: int) -> list[str]:
+        return [
+            keys.meta(self.run, partition),
+            keys.ready(self.run, partition),
+            keys.domains(self.run, partition),
+            keys.parked(self.run, partition),
             keys.queue_prefix(self.run, partition),
         ]
 

@@ -85,8 +85,8 @@ class Outcome(StrEnum):
     RETRY = "retry"
     #: Not fetched and not to be: robots.txt or a rule of ours says no.
     SKIPPED = "skipped"
-    #: Not fetched: taken for a trap. Kept where people can look at it, and let it go on.
-    PARKED = "parked"
+    #: Not fetched: taken for a trap, and parked, where people can look at it and let it go on.
+    TRAPPED = "trapped"
     #: Given back unused; it is the next of its lane again.
     RETURNED = "returned"
     #: Not ended: only tells the delay of its domain, for whoever may have to take over.
@@ -99,7 +99,8 @@ class Settlement:
 
     ``wait_ms`` counts from now: the domain is not due before. ``delay_ms`` is the domain's delay as
     its owner knows it, ``fails`` its failures in a row: both kept for whoever takes over. ``fetched_bytes``
-    count against its budget. ``page`` goes onto the page queue in the same step.
+    count against its budget. ``page`` goes onto the page queue in the same step. A RETRY costs the URL one
+    of its attempts, unless it is none (``is_attempt``).
     """
 
     lease: Lease
@@ -110,6 +111,7 @@ class Settlement:
     fails: int = 0
     fetched_bytes: int = 0
     page: bytes = b""
+    is_attempt: bool = True
 
 
 @dataclass(slots=True)

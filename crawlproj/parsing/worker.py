@@ -23,8 +23,7 @@ from pathlib import Path
 
 from crawlproj.config import Config
 from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
-from crawlproj.frontier.admission import AdmissionRules
-from crawlproj.frontier.exclusions import Exclusions
+from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
 from crawlproj.pages.deadletters import DeadLetter
@@ -93,8 +92,7 @@ class Parser:
         self._directory = directory
         self._config = config
         self._extract_options = ExtractOptions.from_config(config)
-        self._exclusions = Exclusions(config.exclude_file) if config.exclude_file else None
-        self._rules = AdmissionRules(config, self._exclusions.excludes if self._exclusions else None)
+        self._rules, self._exclusions = load_rules(config)
         self._is_over = is_over
         self._commits_asked = commits_asked
         self._commits_seen = 0

@@ -9,28 +9,59 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import count
 
 from crawlproj.model.records import Lease
 
-#: The server asks us to slow down.
-THROTTLED = frozenset({429, 503})
-#: Worth another try later.
-RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+#: The server asks us to slow down, or whatever stands before it cannot reach it.
+_SITE_STATUSES = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 524})
+#: The delay of a domain that answers so doubles; every answer in order brings it back by a twentieth, so a
+#: site that throttles us now and then settles at a pace it can bear.
+_THROTTLED = frozenset({429, 503})
+_SLOWER, _FASTER = 2.0, 0.95
+#: This page may do better another time; the site is well.
+_PAGE_STATUSES = frozenset({408, 500})
+#: Nobody means a longer Retry-After than this.
+MOST_RETRY_AFTER_S = 30 * 86400.0
+
+
+class Trouble(Enum):
+    """What a request that did not go well says of its site, and of another try."""
+
+    NONE = "none"
+    #: Another try may end better.
+    PAGE = "page"
+    #: Another try may end better, later: the site cannot be reached, or asks us to slow down.
+    SITE = "site"
+    #: Another try would end the same way.
+    FINAL = "final"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a request ended, as far as politeness is concerned. ``error`` names what kept us from an answer."""
+    """How a request ended, as far as politeness is concerned.
+
+    ``error`` names what kept us from an answer, and ``error_means`` what that says of the site.
+    """
 
     status: int = 0
     latency_s: float = 0.0
     retry_after_s: float | None = None
     error: str = ""
+    error_means: Trouble = Trouble.SITE
+
+    @property
+    def trouble(self) -> Trouble:
+        if self.error:
+            return self.error_means
+        if self.status in _SITE_STATUSES:
+            return Trouble.SITE
+        return Trouble.PAGE if self.status in _PAGE_STATUSES else Trouble.NONE
 
     @property
     def retryable(self) -> bool:
-        return bool(self.error) or self.status in RETRYABLE
+        return self.trouble in (Trouble.PAGE, Trouble.SITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +71,48 @@ class DomainRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """How long a domain rests, and why it is parked meanwhile ('': it is not)."""
+
+    wait_s: float
+    park: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DelayRules:
-    """What people set: ``delay_s`` for every domain, ``domains`` for some, and the bounds."""
+    """What people set: ``delay_s`` for every domain, ``domains`` for some, and the bounds.
+
+    A site in trouble is asked again after ``backoff_s``, then after twice as long each time, up to
+    ``max_backoff_s``. After ``give_up`` failures in a row (0: never) it is parked for ``parked_s``.
+    """
 
     delay_s: float = 1.0
     domains: Mapping[str, DomainRule] = field(default_factory=dict)
     factor: float = 0.0
-    backoff_s: float = 5.0
     max_delay_s: float = 300.0
+    backoff_s: float = 10.0
+    max_backoff_s: float = 3600.0
+    give_up: int = 0
+    parked_s: float = 86400.0
 
     def rule(self, domain: str) -> DomainRule:
         return self.domains.get(domain) or DomainRule(self.delay_s)
 
-    def wait_s(self, delay_s: float, ended: Ended, fails: int) -> float:
-        """Return how long a domain rests after a request, *fails* being its failures in a row before."""
-        if not ended.error and ended.status not in THROTTLED:
-            return max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s))
-        # Doubles with every failure, so a domain in trouble is asked less and less.
-        rest_s = self.backoff_s * 2.0 ** min(fails, 20)
+    def rest(self, delay_s: float, ended: Ended, fails: int) -> Rest:
+        """Return how a domain rests after a request, *fails* being its failures in a row before."""
+        if ended.trouble is not Trouble.SITE:
+            return Rest(max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s)))
+        asked_s = min(ended.retry_after_s or 0.0, MOST_RETRY_AFTER_S)
+        if self.give_up and fails + 1 >= self.give_up:
+            return Rest(max(self.parked_s, asked_s), "failures")
+        if asked_s > self.max_backoff_s:
+            # Longer than a run should wait for one site.
+            return Rest(asked_s, "retry_after")
+        # Doubles with every failure, so a site in trouble is asked less and less. At first it knows best.
+        rest_s = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(fails, 30))
         if ended.retry_after_s is not None:
-            rest_s = max(rest_s if fails else 0.0, ended.retry_after_s)
-        return max(delay_s, min(self.max_delay_s, rest_s))
+            rest_s = max(rest_s if fails else 0.0, asked_s)
+        return Rest(max(delay_s, rest_s))
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +120,9 @@ class _Line:
     """The URLs of one domain in memory, and its clock."""
 
     domain: str
+    #: The delay that was set for it, or that its robots.txt asks for.
+    least_delay_s: float
+    #: The delay it has now: longer while it throttles us.
     delay_s: float
     at_once: int
     fails: int
@@ -95,7 +150,7 @@ class Pacer:
         if line is None:
             rule = self.rules.rule(lease.domain)
             delay_s = max(rule.delay_s, lease.delay_ms / 1000)
-            line = _Line(lease.domain, delay_s, rule.at_once, lease.fails, now_s)
+            line = _Line(lease.domain, rule.delay_s, delay_s, rule.at_once, lease.fails, now_s)
             self._lines[lease.domain] = line
         line.waiting.append(lease)
         self.buffered += 1
@@ -127,29 +182,35 @@ class Pacer:
 
     def skip(self, lease: Lease) -> float:
         """Tell that *lease* needed no request. Returns when its domain may be asked next."""
-        return self._end(self._lines[lease.domain], 0.0)
+        line = self._lines[lease.domain]
+        lease.fails = line.fails
+        return self._end(line, 0.0)
 
-    def ended(self, domain: str, ended: Ended, now_s: float) -> float:
-        """Tell that a request of *domain* ended. Returns when the domain may be asked next."""
-        line = self._lines[domain]
-        wait_s = self.rules.wait_s(line.delay_s, ended, line.fails)
-        line.fails = line.fails + 1 if ended.retryable else 0
-        return self._end(line, now_s + wait_s)
+    def ended(self, lease: Lease, ended: Ended, now_s: float) -> tuple[float, str]:
+        """Tell that the request of *lease* ended.
 
-    def asked(self, domain: str, ended: Ended, now_s: float) -> float:
+        Returns when its domain may be asked next, and why it should be parked until then ('': it should not).
+        """
+        line = self._lines[lease.domain]
+        ends = self._ended(line, ended, now_s)
+        lease.fails = line.fails
+        return ends
+
+    def asked(self, domain: str, ended: Ended, now_s: float) -> tuple[float, str]:
         """The same for the request for a robots.txt, which kept all others of *domain* waiting."""
         self._lines[domain].asking = False
-        return self.ended(domain, ended, now_s)
+        return self._ended(self._lines[domain], ended, now_s)
 
     def slow_down(self, domain: str, delay_s: float) -> bool:
         """Take a longer delay for *domain*, such as a Crawl-delay. Returns whether it changed."""
         line = self._lines[domain]
         delay_s = min(delay_s, self.rules.max_delay_s)
-        if delay_s <= line.delay_s:
+        if delay_s <= line.least_delay_s:
             return False
-        line.delay_s = delay_s
-        line.at_once = 1
-        return True
+        line.least_delay_s, line.at_once = delay_s, 1
+        is_longer = delay_s > line.delay_s
+        line.delay_s = max(delay_s, line.delay_s)
+        return is_longer
 
     def delay_s(self, domain: str) -> float:
         line = self._lines.get(domain)
@@ -180,10 +241,25 @@ class Pacer:
             if gone:
                 line.waiting = deque(lease for lease in line.waiting if lease not in gone)
                 self.buffered -= len(gone)
+                for lease in gone:
+                    lease.fails = line.fails
                 withdrawn += ((lease, line.next_at_s) for lease in gone)
                 self._forget_if_empty(line)
         withdrawn.sort(key=lambda pair: (pair[0].partition, -pair[0].number))
         return withdrawn
+
+    def _ended(self, line: _Line, ended: Ended, now_s: float) -> tuple[float, str]:
+        rest = self.rules.rest(line.delay_s, ended, line.fails)
+        if ended.trouble is Trouble.SITE:
+            line.fails += 1
+        elif ended.trouble is not Trouble.FINAL:
+            line.fails = 0
+        if ended.status in _THROTTLED:
+            longest_s = max(self.rules.max_delay_s, line.delay_s)
+            line.delay_s = min(longest_s, line.delay_s * _SLOWER)
+        elif ended.trouble is Trouble.NONE:
+            line.delay_s = max(line.least_delay_s, line.delay_s * _FASTER)
+        return self._end(line, now_s + rest.wait_s), rest.park
 
     def _end(self, line: _Line, next_at_s: float) -> float:
         line.in_flight -= 1

@@ -555,3 +555,9 @@ def _text(exc: BaseException) -> str:
     """The answer as Redis wrote it; redis-py cuts off the code of those it knows, and ERR helps nobody."""
     code = getattr(exc, "status_code", None)
     return f"{code} {exc}" if code and code != "ERR" else str(exc).removeprefix("ERR ")
+
+
+def pairs(flat: list[bytes] | dict[bytes, bytes]) -> list[tuple[str, str]]:
+    """Return the fields of a hash, however the protocol's version delivers them."""
+    items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    return [(name.decode(), value.decode()) for name, value in items]

@@ -32,7 +32,7 @@ def ready(run: str, partition: int) -> str:
 
 
 def domains(run: str, partition: int) -> str:
-    """hash · domain → ``next out fails admitted fetched delay``: time due (ms), URLs lent, failures in a row, URLs admitted, URLs fetched, delay (ms) · kept with the run"""
+    """hash · domain → ``next out fails admitted fetched delay bytes parked``: time due (ms), URLs lent, failures in a row, URLs admitted, URLs fetched, delay (ms), bytes fetched, why it is parked (``-``: it is not) · kept with the run"""
     return _partition(run, partition, "domains")
 
 
@@ -49,6 +49,31 @@ def seen_prefix(run: str, partition: int) -> str:
 def queue_prefix(run: str, partition: int) -> str:
     """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first · until lent"""
     return _partition(run, partition, "q:")
+
+
+def parked(run: str, partition: int) -> str:
+    """zset · domains set aside with their URLs, scored by the time they come back (ms; infinity: when people say so) · until then"""
+    return _partition(run, partition, "parked")
+
+
+def trapped(run: str, partition: int) -> str:
+    """zset · ``reason lane domain entry`` of URLs taken for traps, scored by the time (ms); bounded · until people let them go on"""
+    return _partition(run, partition, "trapped")
+
+
+def traps(run: str, partition: int) -> str:
+    """hash · ``domain shape`` → why URLs of this shape are taken for traps · until people let them go on"""
+    return _partition(run, partition, "traps")
+
+
+def robots(run: str, partition: int) -> str:
+    """hash · origin → ``expires failures rules``: time (ms), how often its robots.txt could not be had, packed rules; ``bytes`` → what all of them take; bounded · until they are a day out of date, or make room"""
+    return _partition(run, partition, "robots")
+
+
+def robots_ages(run: str, partition: int) -> str:
+    """zset · the origins of the hash above, scored by the time their rules expire (ms) · as long as these"""
+    return _partition(run, partition, "robots-ages")
 
 
 def run_record(run: str) -> str:

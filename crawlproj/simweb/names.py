@@ -1,4 +1,4 @@
-"""Names of a simulated web without DNS: ``DNS_RESOLVER = "crawlproj.simweb.names.SimwebResolver"``.
+"""Names of a simulated web without DNS: ``TWISTED_DNS_RESOLVER = "crawlproj.simweb.names.SimwebResolver"``.
 
 It answers ``*.test`` with loopback addresses and refuses every other name; it never asks a real resolver.
 """

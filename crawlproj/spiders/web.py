@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
@@ -18,7 +18,9 @@ from twisted.python.failure import Failure
 
 from crawlproj import seams
 from crawlproj.config import Config, load_config
+from crawlproj.download.endings import error_name
 from crawlproj.errors import BadArgument, BadUrl, NoSeeds
+from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.seeds import parse_seeds, seed_lines
 from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
@@ -38,6 +40,10 @@ _HEADERS = (
     "Link",
     "X-Robots-Tag",
 )
+#: What keeps values of one header apart, where a comma would not: X-Robots-Tag has commas inside.
+_SEPARATORS = {"X-Robots-Tag": b"\n"}
+#: Flags of a body that is not whole.
+_CUT = frozenset({"cut", "dataloss", "partial"})
 _SEEDS_AT_ONCE = 5000
 
 
@@ -75,7 +81,6 @@ class WebSpider(Spider):
             "Accept-Encoding": "gzip, br, zstd",
         },
         "CONCURRENT_ITEMS": 1,
-        "DOWNLOAD_MAXSIZE": 10_000_000,
         # Whoever can write to Redis must not make a shard read files of its machine.
         "DOWNLOAD_HANDLERS": {"data": None, "file": None, "ftp": None, "s3": None},
     }
@@ -88,7 +93,11 @@ class WebSpider(Spider):
         self._others = others
 
     def check_arguments(self) -> None:
-        """Refuse arguments nobody knows. Called by the scheduler, where errors become one clear line."""
+        """Refuse arguments nobody knows, and rules that are none.
+
+        Called by the scheduler, where errors become one clear line.
+        """
+        self._rules, self._exclusions = load_rules(self.config)
         known = ["shard", "shards", "run", "seeds"]
         # scrapyd adds the number of its job.
         for name in self._others.keys() - {"_job"}:
@@ -120,7 +129,7 @@ class WebSpider(Spider):
             yield request
 
     async def _admit_seeds(self) -> None:
-        lines = parse_seeds(seed_lines(self.seeds))
+        lines = parse_seeds(seed_lines(self.seeds), self._rules)
         given = new = refused = 0
         while batch := list(islice(lines, _SEEDS_AT_ONCE)):
             for complaint in (seed for seed in batch if isinstance(seed, str)):
@@ -133,30 +142,45 @@ class WebSpider(Spider):
             raise NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({refused} lines refused).")
         logger.info("seeds admitted: %d new of %d, %d lines refused", new, given, refused)
 
+    def refusal_of(self, url: str) -> str | None:
+        """Return why *url* may not be fetched any more, if so; also called by the scheduler."""
+        if self._exclusions is not None:
+            self._exclusions.reload_if_changed(time.monotonic())
+        return self._rules.refusal(url, 0, None)
+
     def request_of(self, lease: Lease) -> Request:
         """Return the request for a lease; called by the scheduler. A start URL may bring method and body."""
         request = decode_request(lease.url, lease.extra, self) if lease.extra else Request(lease.url)
         request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
+        config = self.config
+        if _path(lease).sitemap_level:
+            request.meta["download_cut"] = config.sitemap_bytes
+        else:
+            request.meta["download_cut"] = config.max_body
+            if config.content_types:
+                request.meta["download_types"] = config.content_types
+        if lease.attempt + 1 >= config.max_attempts:
+            # The last time, part of a page is better than nothing.
+            request.meta["download_fail_on_dataloss"] = False
         return request
 
     def parse(self, response: Response, **kwargs: Any) -> Iterator[FetchedPage]:
-        assert response.request is not None
-        lease: Lease = response.request.meta["crawl_lease"]
-        hops, redirected_from = _path(lease)
+        lease: Lease = response.meta["crawl_lease"]
+        path = _path(lease)
         if response.status in _REDIRECTS:
-            self._follow(response, lease, hops)
-        headers = {
-            name: b", ".join(values).decode("latin-1")
+            self._follow(response, lease, path)
+        page = self._page(lease, response.status, path)
+        page.latency_ms = int(response.meta.get("download_latency", 0) * 1000)
+        page.headers = {
+            name: _SEPARATORS.get(name, b", ").join(values).decode("latin-1")
             for name in _HEADERS
             if (values := response.headers.getlist(name))
         }
-        limit = self.config.max_body
-        page = self._page(lease, response.status, redirected_from)
-        page.latency_ms = int(response.meta.get("download_latency", 0) * 1000)
-        page.headers = headers
-        page.body = response.body[:limit]
-        page.truncated = len(response.body) > limit or "partial" in response.flags
-        if response.status >= 400:
+        page.body = response.body
+        page.truncated = not _CUT.isdisjoint(response.flags)
+        if "unwanted" in response.flags:
+            self.feed.judge(lease, Outcome.DONE, "content_type")
+        elif response.status >= 400:
             self.feed.judge(lease, Outcome.DONE, f"http_{response.status}")
         yield FetchedPage(page, lease)
 
@@ -172,11 +196,11 @@ class WebSpider(Spider):
 
     def failure_of(self, lease: Lease, reason: str) -> Page:
         """Return the page for a URL that failed for good; also called by the scheduler."""
-        page = self._page(lease, 0, _path(lease)[1])
+        page = self._page(lease, 0, _path(lease))
         page.error = reason
         return page
 
-    def _page(self, lease: Lease, status: int, redirected_from: str) -> Page:
+    def _page(self, lease: Lease, status: int, path: _Path) -> Page:
         return Page(
             url=lease.url,
             run=self.feed.frontier.run,
@@ -189,32 +213,42 @@ class WebSpider(Spider):
             attempt=lease.attempt,
             partition=lease.partition,
             lease=lease.number,
-            redirected_from=redirected_from,
+            redirected_from=path.redirected_from,
+            sitemap_level=path.sitemap_level,
         )
 
-    def _follow(self, response: Response, lease: Lease, hops: int) -> None:
+    def _follow(self, response: Response, lease: Lease, path: _Path) -> None:
         """Have the target of a redirect admitted: it waits for its own domain's turn."""
         location = response.headers.get("Location", b"")
-        if not location or hops >= self.config.max_redirects:
+        if not location or path.hops >= self.config.max_redirects:
             self.feed.judge(lease, Outcome.DONE, "redirects")
             return
         try:
-            target = canonicalise(location.decode("latin-1"), lease.url)
+            target = self._rules.urls.clean(canonicalise(location.decode("latin-1"), lease.url))
         except BadUrl:
             self.feed.judge(lease, Outcome.DONE, "bad_redirect")
             return
-        extra = json.dumps({"hops": hops + 1, "from": lease.url}, separators=(",", ":"))
-        self.feed.add([Candidate(target, lease.depth, extra=extra)])
+        reason = self._rules.refusal(target, lease.depth, lease.url)
+        if reason is not None:
+            self.feed.judge(lease, Outcome.DONE, f"redirect_{reason}")
+            return
+        extra: dict[str, Any] = {"hops": path.hops + 1, "from": lease.url}
+        if path.sitemap_level:
+            extra["sitemap"] = path.sitemap_level
+        text = json.dumps(extra, separators=(",", ":"))
+        self.feed.add([Candidate(target, lease.depth, extra=text)])
 
 
-def _path(lease: Lease) -> tuple[int, str]:
-    """Return how many redirects led to a lease, and from where."""
+class _Path(NamedTuple):
+    """How we came to a URL: through how many redirects and from where; as a sitemap, how deep."""
+
+    hops: int = 0
+    redirected_from: str = ""
+    sitemap_level: int = 0
+
+
+def _path(lease: Lease) -> _Path:
     if not lease.extra:
-        return 0, ""
+        return _Path()
     extra = json.loads(lease.extra)
-    return int(extra.get("hops", 0)), str(extra.get("from", ""))
-
-
-def error_name(error: BaseException | None) -> str:
-    """Return a short stable name for what kept us from an answer."""
-    return type(error).__name__.removesuffix("Error").lower() if error else "unknown"
+    return _Path(int(extra.get("hops", 0)), str(extra.get("from", "")), int(extra.get("sitemap", 0)))

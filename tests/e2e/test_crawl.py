@@ -50,7 +50,7 @@ def test_a_rough_web_is_crawled_to_its_end(crew_of: Callable[..., Any]) -> None:
 def test_a_world_of_names_is_crawled_through_the_resolver_hook(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(
         WorldSpec(seed=2, domains=8, pages_per_domain=10, naming="name"),
-        DNS_RESOLVER="crawlproj.simweb.names.SimwebResolver",
+        TWISTED_DNS_RESOLVER="crawlproj.simweb.names.SimwebResolver",
     )
 
     crew.start(shards=2)

@@ -1,7 +1,7 @@
 -- admit_urls: take in candidates never seen before, and make their domains ready.
 -- KEYS[1] meta     hash    counters; sleep
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
--- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay
+-- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay bytes parked
 -- KEYS[4] seen     prefix  of sets of fingerprints, by bucket
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] now (ms; 0: the server's clock)  ARGV[2] URLs a domain may have (0: any)  ARGV[3] wake channel
@@ -40,9 +40,9 @@ while ARGV[i] do
 end
 starts[#starts + 1] = i
 local states = redis.call('HMGET', KEYS[3], unpack(names))
-local admitted, known, over, soonest, changed, ready = 0, 0, 0, sleep, {}, {'NX'}
+local admitted, parked, known, over, soonest, changed, ready = 0, 0, 0, 0, sleep, {}, {'NX'}
 for n, domain in ipairs(names) do
-  local due, out, fails, before, rest = string.match(states[n] or '0 0 0 0 0 0', '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+  local due, out, fails, before, rest = string.match(states[n] or '0 0 0 0 0 0 0 -', '^(%d+) (%d+) (%d+) (%d+) (.*)$')
   local total, lanes = tonumber(before), {}
   for at = starts[n] + 2, starts[n + 1] - 1, 3 do
     local mark, lane = ARGV[at], ARGV[at + 1]
@@ -51,9 +51,8 @@ for n, domain in ipairs(names) do
     elseif mark ~= '' and redis.call('SADD', KEYS[4] .. bucket_of(mark), mark) == 0 then
       known = known + 1
     else
-      seen = seen + (mark == '' and 0 or 1)
+      seen, lanes[lane], total = seen + (mark == '' and 0 or 1), lanes[lane] or {}, total + 1
       if seen >= buckets * 200 then split() end
-      lanes[lane], total = lanes[lane] or {}, total + 1
       table.insert(lanes[lane], ARGV[at + 2])
     end
   end
@@ -61,13 +60,15 @@ for n, domain in ipairs(names) do
   if total > tonumber(before) then
     changed[#changed + 1], changed[#changed + 2] = domain, table.concat({due, out, fails, total, rest}, ' ')
     due, admitted = math.max(now, tonumber(due)), admitted + total - before
-    if out == '0' then ready[#ready + 1], ready[#ready + 2], soonest = due, domain, math.min(soonest, due) end
+    -- What comes for a parked domain waits with it.
+    if string.sub(rest, -2) ~= ' -' then parked = parked + total - before
+    elseif out == '0' then ready[#ready + 1], ready[#ready + 2], soonest = due, domain, math.min(soonest, due) end
   end
 end
 if admitted == 0 then return {admitted, known, over} end
 redis.call('HSET', KEYS[3], unpack(changed))
 local woken = ready[2] and redis.call('ZADD', KEYS[2], unpack(ready)) > 0 and soonest < sleep
-for _, name in ipairs({'waiting', 'admitted'}) do redis.call('HINCRBY', KEYS[1], name, admitted) end
+for name, size in pairs({waiting = admitted - parked, admitted = admitted, parked = parked}) do redis.call('HINCRBY', KEYS[1], name, size) end
 redis.call('HSET', KEYS[1], 'seen', seen, 'sleep', woken and soonest or sleep)
 if woken then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 return {admitted, known, over}

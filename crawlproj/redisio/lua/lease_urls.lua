@@ -1,7 +1,7 @@
 -- lease_urls: lend the owner URLs of domains that are due, a chain of each, and check those domains out.
 -- KEYS[1] meta     hash    epoch; counters; sleep
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
--- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay
+-- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay bytes parked
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how many  ARGV[4] longest chain
@@ -28,7 +28,7 @@ if number > tonumber(ARGV[6]) then
   -- The answer to an earlier call was lost on its way: those leases are told again.
   for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[6], '+inf')) do
     local state = redis.call('HGET', KEYS[3], string.match(token, '^%d+ %d (%S+) '))
-    tell(token, string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+)$'))
+    tell(token, string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+) '))
   end
 end
 while room > 0 do
@@ -36,7 +36,7 @@ while room > 0 do
   if #due_domains == 0 then break end
   local states = redis.call('HMGET', KEYS[3], unpack(due_domains))
   for n, domain in ipairs(due_domains) do
-    local due, out, fails, total, fetched, delay = string.match(states[n], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+    local due, out, fails, total, fetched, delay, rest = string.match(states[n], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
     local want = math.min(chain, room)
     -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
     if fetched == '0' or fails ~= '0' then want = 1
@@ -56,7 +56,7 @@ while room > 0 do
     end
     gone[#gone + 1] = domain
     table.insert(changed, domain)
-    table.insert(changed, table.concat({due, out + want - left, fails, total, fetched, delay}, ' '))
+    table.insert(changed, table.concat({due, out + want - left, fails, total, fetched, delay}, ' ') .. rest)
     if room <= 0 then break end
   end
 end

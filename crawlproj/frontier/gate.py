@@ -1,0 +1,171 @@
+"""Whether a URL may be fetched: by the user's exclusions, by robots.txt, and as far as it is no trap.
+
+What is learnt of a site is kept in memory, and told to Redis for whoever owns it next.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.traps import TrapDetector
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Lease, Outcome
+from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.politeness.robots import KnownRules, RobotRules, RobotsCache
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door, pairs
+
+#: How the extra of a lease begins that fetches a robots.txt for an origin of another domain.
+ROBOTS_FOR = '{"robots_for":'
+#: In the extra of a lease that people let go on although it looks like a trap.
+FREED = '"freed":true'
+
+
+@dataclass(frozen=True, slots=True)
+class Robots:
+    """The rules of sites for *agent*: those in memory, and those that all shards share."""
+
+    agent: str
+    cache: RobotsCache
+    store: RobotsStore
+
+
+@dataclass(frozen=True, slots=True)
+class RobotsFetch:
+    """The robots.txt to fetch before anything else of that origin, as its domain's one request."""
+
+    origin: str
+    domain: str
+    url: str
+    redirects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a URL is not fetched; RETRY when it may be later."""
+
+    outcome: Outcome
+    reason: str
+
+
+class Gate:
+    """Judges leases. ``refusal`` names the rule of the user that forbids a URL now, or is None."""
+
+    def __init__(
+        self,
+        door: Door,
+        run: str,
+        partitions: int,
+        *,
+        robots: Robots | None,
+        traps: TrapDetector | None = None,
+        refusal: Callable[[str], str | None] = lambda url: None,
+    ) -> None:
+        self.robots = robots
+        self._door = door
+        self._run = run
+        self._partitions = partitions
+        self._traps = traps
+        self._refusal = refusal
+        self._moved: dict[str, RobotsFetch] = {}
+        self._robots_news: dict[str, KnownRules] = {}
+
+    @property
+    def agent(self) -> str:
+        """Return the name our rules are looked up by."""
+        return self.robots.agent if self.robots else ""
+
+    def look(self, lease: Lease, now_s: float) -> RobotsFetch | Refusal | None:
+        """Return None if *lease* may be fetched, else why not, or the robots.txt to fetch first."""
+        if (reason := self._refusal(lease.url)) is not None:
+            return Refusal(Outcome.SKIPPED, reason)
+        if self.robots is not None and not lease.extra.startswith(ROBOTS_FOR):
+            origin = origin_of(lease.url)
+            rules = self.robots.cache.get(origin, now_s)
+            if rules is None:
+                fetch = RobotsFetch(origin, lease.domain, f"{origin}/robots.txt")
+                return self._moved.pop(origin, fetch)
+            if rules.retry:
+                return Refusal(Outcome.RETRY, "robots_unreachable")
+            if not rules.may_fetch(lease.url):
+                return Refusal(Outcome.SKIPPED, "robots")
+        # Once for each URL: what is tried again was counted before.
+        if self._traps is None or lease.attempt or FREED in lease.extra:
+            return None
+        reason = self._traps.judge(lease.domain, lease.url)
+        return Refusal(Outcome.TRAPPED, reason) if reason is not None else None
+
+    def crawl_delay_s(self, url: str, now_s: float) -> float:
+        """Return the Crawl-delay of the site of *url*, 0 if it has none or is not known."""
+        rules = self.robots.cache.get(origin_of(url), now_s) if self.robots else None
+        return rules.crawl_delay_s or 0.0 if rules else 0.0
+
+    def learn(self, origin: str, rules: RobotRules, now_s: float) -> KnownRules:
+        """Take in what the robots.txt of *origin* says; returns what is in force from now on."""
+        assert self.robots is not None
+        known = self._robots_news[origin] = self.robots.cache.put(origin, rules, now_s)
+        return known
+
+    def trouble(self, origin: str) -> tuple[int, float]:
+        """Return how often in a row the robots.txt of *origin* could not be had, and when to ask again."""
+        assert self.robots is not None
+        return self.robots.cache.trouble(origin)
+
+    def ask_at(self, fetch: RobotsFetch, url: str) -> None:
+        """Have the robots.txt that redirects asked for at *url* next."""
+        self._moved[fetch.origin] = RobotsFetch(fetch.origin, fetch.domain, url, fetch.redirects + 1)
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._robots_news or (self._traps and self._traps.news))
+
+    async def tell(self, now_s: float) -> None:
+        """Write what was learnt to Redis."""
+        if self.robots is not None and self._robots_news:
+            news = dict(self._robots_news)
+            by_partition: defaultdict[int, dict[str, KnownRules]] = defaultdict(dict)
+            for origin, known in news.items():
+                # A time that counts from now, for a server whose clock is another.
+                told = replace(known, expires_at_s=known.expires_at_s - now_s)
+                by_partition[self._partition_of(domain_of(f"{origin}/"))][origin] = told
+            await self.robots.store.keep(by_partition)
+            for origin, known in news.items():
+                if self._robots_news[origin] is known:
+                    del self._robots_news[origin]
+        if self._traps is not None and self._traps.news:
+            closed = list(self._traps.news)
+            await self._door.pipeline(
+                [
+                    ("HSET", keys.traps(self._run, self._partition_of(domain)), f"{domain} {shape}", reason)
+                    for domain, shape, reason in closed
+                ]
+            )
+            del self._traps.news[: len(closed)]
+
+    async def recall_robots(self, leases: Iterable[Lease], now_s: float) -> None:
+        """Learn what others found out about the robots.txt of the sites of *leases*."""
+        if self.robots is None:
+            return
+        unknown: defaultdict[int, set[str]] = defaultdict(set)
+        for lease in leases:
+            origin = origin_of(lease.url)
+            if self.robots.cache.get(origin, now_s) is None and origin not in self._robots_news:
+                unknown[lease.partition].add(origin)
+        if unknown:
+            for origin, known in (await self.robots.store.read(unknown)).items():
+                self.robots.cache.recall(origin, replace(known, expires_at_s=known.expires_at_s + now_s))
+
+    async def recall_traps(self, partitions: Iterable[int]) -> None:
+        """Learn which shapes of URLs earlier owners of *partitions* took for traps."""
+        if self._traps is None:
+            return
+        for known in await self._door.pipeline([("HGETALL", keys.traps(self._run, p)) for p in partitions]):
+            for name, reason in pairs(known):
+                domain, _, shape = name.partition(" ")
+                self._traps.close(domain, shape, reason)
+
+    def _partition_of(self, domain: str) -> int:
+        return partition_of(domain, self._partitions)
