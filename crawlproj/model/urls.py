@@ -159,6 +159,8 @@ class UrlRules:
 
         The result is canonical, and cleaning it again changes nothing.
         """
+        if "?" not in url and "%" not in url and ";" not in url:
+            return url
         # No canonical host has a percent sign.
         tidy = _UNTIDY_ESCAPE.sub(_tidy, url) if "%" in url else url
         path, mark, query = tidy.partition("?")
