@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Coroutine
@@ -25,14 +26,16 @@ from crawlproj.errors import Fenced
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, lane_of
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import Door, pairs
 
 RUN = "web"
 DOMAINS = ("a.test", "b.test", "c.test")
 TTL_MS = 10_000
 DELAYS_MS = {"b.test": 3000}
 DEFAULT_DELAY_MS = 1000
-ENDS = [outcome for outcome in Outcome if outcome is not Outcome.PACED]
+DOMAIN_BYTES = 1000
+MOST_TRAPPED = 3
+FOR_GOOD = (Outcome.DONE, Outcome.FAILED, Outcome.SKIPPED, Outcome.TRAPPED)
 
 T = TypeVar("T")
 
@@ -48,10 +51,16 @@ class Domain:
     fails: int = 0
     fetched: int = 0
     delay_ms: int = 0
+    bytes: int = 0
+    parked: str = ""
+    back_ms: float = 0.0
 
     @property
-    def waits(self) -> bool:
-        return any(self.lanes)
+    def waiting(self) -> int:
+        return sum(map(len, self.lanes))
+
+    def make_ready(self, at_ms: int) -> None:
+        self.ready_ms = at_ms if self.waiting and not self.out and not self.parked else None
 
 
 class FrontierMachine(RuleBasedStateMachine):
@@ -62,7 +71,14 @@ class FrontierMachine(RuleBasedStateMachine):
         super().__init__()
         self.run(self.door.command("FLUSHDB"))
         self.now_ms = 1_800_000_000_000
-        self.frontier = Frontier(self.door, RUN, 1, now_ms=lambda: self.now_ms)
+        self.frontier = Frontier(
+            self.door,
+            RUN,
+            1,
+            domain_bytes=DOMAIN_BYTES,
+            trapped_urls=MOST_TRAPPED,
+            now_ms=lambda: self.now_ms,
+        )
         self.domains: dict[str, Domain] = defaultdict(Domain)
         self.admitted: set[str] = set()
         self.on_loan: dict[bytes, Lease] = {}
@@ -70,6 +86,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.settled: list[Settlement] = []
         self.counts: Counter[str] = Counter()
         self.pages: list[bytes] = []
+        self.trapped: list[tuple[int, str]] = []
         self.owners = 0
         self.zombies: list[Hold] = []
         self.hold = self._acquire()
@@ -100,8 +117,8 @@ class FrontierMachine(RuleBasedStateMachine):
                 self.admitted.add(candidate.url)
                 domain = self.domains[name]
                 domain.lanes[lane_of(priority)].append((candidate.url, 0))
-                if domain.out == 0 and domain.ready_ms is None:
-                    domain.ready_ms = max(self.now_ms, domain.next_ms)
+                if domain.ready_ms is None:
+                    domain.make_ready(max(self.now_ms, domain.next_ms))
                 new += 1
 
         assert self.run(self.frontier.admit(candidates)).new == new
@@ -149,23 +166,47 @@ class FrontierMachine(RuleBasedStateMachine):
         outcome=st.sampled_from(list(Outcome)),
         wait_ms=st.sampled_from([0, 500, 4000]),
         delay_ms=st.sampled_from([0, 1000, 2500]),
+        fails=st.sampled_from([0, 0, 3]),
+        fetched_bytes=st.sampled_from([0, 400]),
     )
-    def settle(self, data: st.DataObject, outcome: Outcome, wait_ms: int, delay_ms: int) -> None:
+    def settle(
+        self,
+        data: st.DataObject,
+        outcome: Outcome,
+        wait_ms: int,
+        delay_ms: int,
+        fails: int,
+        fetched_bytes: int,
+    ) -> None:
         received = [token for token in self.on_loan if token not in self.lost]
         if not received:
             return
         lease = self.on_loan[data.draw(st.sampled_from(received))]
         page = b"page %d" % lease.number if outcome in (Outcome.DONE, Outcome.FAILED) else b""
-        settlement = Settlement(lease, outcome, "", wait_ms, delay_ms, page)
+        settlement = Settlement(
+            lease,
+            outcome,
+            wait_ms=wait_ms,
+            delay_ms=delay_ms,
+            fails=fails,
+            fetched_bytes=fetched_bytes,
+            page=page,
+            is_attempt=data.draw(st.booleans()),
+        )
         self._settle_in_model(settlement)
 
-        self.run(self.frontier.settle([settlement]))
+        _, spent = self.run(self.frontier.settle([settlement]))
+
+        domain = self.domains[lease.domain]
+        is_spent = domain.bytes >= DOMAIN_BYTES and not domain.parked
+        assert spent == ({0: [lease.domain]} if is_spent else {})
 
     def _settle_in_model(self, settlement: Settlement) -> None:
         lease, outcome = settlement.lease, settlement.outcome
         domain = self.domains[lease.domain]
         domain.next_ms = max(domain.next_ms, self.now_ms + settlement.wait_ms)
-        if outcome not in (Outcome.RETURNED, Outcome.SKIPPED):
+        domain.bytes += settlement.fetched_bytes
+        if outcome not in (Outcome.RETURNED, Outcome.SKIPPED, Outcome.TRAPPED):
             domain.delay_ms = settlement.delay_ms
         self.counts[outcome.value] += 1
         if outcome is Outcome.PACED:
@@ -176,16 +217,16 @@ class FrontierMachine(RuleBasedStateMachine):
         if outcome in (Outcome.DONE, Outcome.FAILED):
             domain.fetched += 1
             self.pages.append(settlement.page)
-        if outcome is Outcome.DONE:
-            domain.fails = 0
-        elif outcome in (Outcome.FAILED, Outcome.RETRY):
-            domain.fails += 1
+        domain.fails = settlement.fails
         if outcome is Outcome.RETRY:
-            domain.lanes[lease.lane].append((lease.url, lease.attempt + 1))
+            domain.lanes[lease.lane].append((lease.url, lease.attempt + settlement.is_attempt))
         elif outcome is Outcome.RETURNED:
             domain.lanes[lease.lane].insert(0, (lease.url, lease.attempt))
-        if domain.out == 0 and domain.waits:
-            domain.ready_ms = domain.next_ms
+        elif outcome is Outcome.TRAPPED:
+            entry = lease.token.decode().split(" ", 1)[1]
+            # Those of one time are in the order of their letters.
+            self.trapped = sorted([*self.trapped, (self.now_ms, f" {entry}")])[-MOST_TRAPPED:]
+        domain.make_ready(domain.next_ms)
 
     @precondition(lambda self: self.settled)
     @rule(data=st.data())
@@ -197,7 +238,41 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from([100, 1000, 5000]))
     def time_passes(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
-        self.run(self.frontier.renew([self.hold], TTL_MS))
+
+        _, returning = self.run(self.frontier.renew([self.hold], TTL_MS))
+
+        assert returning == [0] * any(d.parked and d.back_ms <= self.now_ms for d in self.domains.values())
+
+    @rule(
+        name=st.sampled_from(DOMAINS),
+        reason=st.sampled_from(["failures", "byte_budget"]),
+        ms=st.sampled_from([-1, 500, 4000]),
+    )
+    def park(self, name: str, reason: str, ms: int) -> None:
+        domain = self.domains.get(name)
+        is_parked_now = domain is not None and not domain.parked
+        if domain is not None and is_parked_now:
+            domain.parked, domain.ready_ms = reason, None
+            domain.back_ms = self.now_ms + ms if ms >= 0 else math.inf
+
+        assert self.run(self.frontier.park(self.hold, [(name, reason, ms)])) == is_parked_now
+
+    @rule(names=st.sets(st.sampled_from(DOMAINS)))
+    def unpark(self, names: set[str]) -> None:
+        """Those named, or those whose time has come."""
+        freed = [
+            domain
+            for name, domain in self.domains.items()
+            if domain.parked and (name in names if names else domain.back_ms <= self.now_ms)
+        ]
+        for domain in freed:
+            if domain.parked == "byte_budget":
+                domain.bytes = 0
+            domain.parked = ""
+            domain.next_ms = self.now_ms + domain.delay_ms
+            domain.make_ready(domain.next_ms)
+
+        assert self.run(self.frontier.unpark({0: sorted(names)})) == len(freed)
 
     @rule()
     def crash_and_take_over(self) -> None:
@@ -207,8 +282,9 @@ class FrontierMachine(RuleBasedStateMachine):
             domain = self.domains[lease.domain]
             domain.lanes[lease.lane].insert(0, (lease.url, lease.attempt))
             full_ms = max(domain.delay_ms, DELAYS_MS.get(lease.domain, DEFAULT_DELAY_MS))
-            domain.next_ms = domain.ready_ms = max(domain.next_ms, self.now_ms + full_ms)
+            domain.next_ms = max(domain.next_ms, self.now_ms + full_ms)
             domain.out = 0
+            domain.make_ready(domain.next_ms)
         self.counts["reclaimed"] += len(self.on_loan)
         self.on_loan, self.lost = {}, []
 
@@ -224,6 +300,8 @@ class FrontierMachine(RuleBasedStateMachine):
             self.run(self.frontier.lease([(old, 5)], chain=2, chain_ms=5000))
         with pytest.raises(Fenced):
             self.run(self.frontier.renew([old], TTL_MS))
+        with pytest.raises(Fenced):
+            self.run(self.frontier.park(old, [("a.test", "failures", 1000)]))
         for settlement in [one for one in self.settled if one.lease.epoch == old.epoch][:1]:
             with pytest.raises(Fenced):
                 self.run(self.frontier.settle([settlement]))
@@ -232,40 +310,60 @@ class FrontierMachine(RuleBasedStateMachine):
     @invariant()
     def redis_and_the_model_agree(self) -> None:
         lanes = [(name, lane) for name in DOMAINS for lane in range(3)]
-        *queues, ready, leased, pages, meta = self.run(
+        *queues, ready, parked, trapped, leased, pages, meta, states = self.run(
             self.door.pipeline(
                 [
                     *(("LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{name}", 0, -1) for name, lane in lanes),
                     ("ZRANGE", keys.ready(RUN, 0), 0, -1, "WITHSCORES"),
+                    ("ZRANGE", keys.parked(RUN, 0), 0, -1, "WITHSCORES"),
+                    ("ZRANGE", keys.trapped(RUN, 0), 0, -1),
                     ("ZRANGE", keys.leases(RUN, 0), 0, -1),
                     ("LRANGE", keys.pages(RUN), 0, -1),
                     ("HGETALL", keys.meta(RUN, 0)),
+                    ("HGETALL", keys.domains(RUN, 0)),
                 ]
             )
         )
-        stored = dict(meta.items() if isinstance(meta, dict) else zip(meta[::2], meta[1::2], strict=True))
-        scores = dict(
-            ready if ready and isinstance(ready[0], list) else zip(ready[::2], ready[1::2], strict=True)
-        )
+        stored = dict(pairs(meta))
         for (name, lane), entries in zip(lanes, queues, strict=True):
             expected = [
-                f"0 {attempt} s/{url.rpartition('/')[2]}" for url, attempt in self.domains[name].lanes[lane]
+                f"0 {attempt} s/{url.rpartition('/')[2]}"
+                for url, attempt in self.domains.get(name, Domain()).lanes[lane]
             ]
             assert [entry.decode() for entry in entries] == expected
-        assert {name.decode(): int(float(score)) for name, score in scores.items()} == {
+        assert {name: float(score) for name, score in pairs(ready)} == {
             name: domain.ready_ms for name, domain in self.domains.items() if domain.ready_ms is not None
         }
+        assert {name for name, _ in pairs(ready)} == {
+            name for name, d in self.domains.items() if d.waiting and not d.out and not d.parked
+        }
+        assert {name: float(score) for name, score in pairs(parked)} == {
+            name: domain.back_ms for name, domain in self.domains.items() if domain.parked
+        }
+        assert {name: state.split(" ", 2)[2] for name, state in pairs(states)} == {
+            name: self._state_of(name) for name in self.domains
+        }
+        assert [member.decode() for member in trapped] == [member for _, member in self.trapped]
         assert set(leased) == set(self.on_loan)
         assert pages == self.pages
-        waiting = sum(len(lane) for domain in self.domains.values() for lane in domain.lanes)
-        ended = sum(self.counts[name] for name in ("done", "failed", "skipped"))
-        assert waiting + len(leased) + ended == len(self.admitted), "a URL was lost or doubled"
+        waiting = sum(domain.waiting for domain in self.domains.values() if not domain.parked)
+        set_aside = sum(domain.waiting for domain in self.domains.values() if domain.parked)
+        ended = sum(self.counts[outcome.value] for outcome in FOR_GOOD)
+        assert waiting + set_aside + len(leased) + ended == len(self.admitted), "a URL was lost or doubled"
         expected_counts = self.counts | {
             "waiting": waiting,
+            "parked": set_aside,
             "admitted": len(self.admitted),
             "seen": len(self.admitted),
         }
-        assert {name: int(stored.get(name.encode(), 0)) for name in expected_counts} == dict(expected_counts)
+        assert {name: int(stored.get(name, 0)) for name in expected_counts} == dict(expected_counts)
+
+    def _state_of(self, name: str) -> str:
+        """Fails and all that follows in the state of a domain."""
+        domain = self.domains[name]
+        admitted = sum(url.startswith(f"https://{name}/") for url in self.admitted)
+        numbers = (domain.fails, admitted, domain.fetched, domain.delay_ms, domain.bytes)
+        return " ".join([*map(str, numbers), domain.parked or "-"])
 
 
 def test_redis_and_the_model_agree_after_every_step(redis_url: str, tmp_path: Path) -> None:
@@ -319,7 +417,7 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(door: Door, redis
 
 async def take_every_step(door: Door) -> None:
     frontier = Frontier(door, RUN, 1)
-    options = {"ttl_ms": TTL_MS, "delay_ms": 0, "delays_ms": {}}
+    options: dict[str, Any] = {"ttl_ms": TTL_MS, "delay_ms": 0, "delays_ms": {}}
     hold = await frontier.acquire(0, "a", **options)
     assert hold is not None
     await frontier.admit(Candidate(f"https://d{number}.test/") for number in range(300))
@@ -328,5 +426,8 @@ async def take_every_step(door: Door) -> None:
         await frontier.settle(Settlement(lease, outcome, "why", page=b"page") for lease in leases)
     await frontier.lease([(hold, 3)], chain=2, chain_ms=1000)
     await frontier.renew([hold], TTL_MS)
+    await frontier.park(hold, [("d1.test", "failures", 0), ("d2.test", "failures", -1)])
+    await frontier.unpark({0: []})
+    await frontier.unpark({0: ["d2.test"]})
     await frontier.acquire(0, "b", heir_of="a", **options)
     await frontier.release([hold])
