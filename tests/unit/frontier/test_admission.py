@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crawlproj.config import load_config
@@ -145,6 +145,7 @@ def test_a_path_that_goes_round_is_a_trap(path: str, expected: str | None) -> No
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=16), st.integers(1, 4))
+@example(list("a1a23b4b"), 2)
 def test_repeats_are_what_looking_at_every_group_finds(segments: list[str], most: int) -> None:
     path = "/" + "/".join(segments)
     parts = path[1:].removesuffix("/").split("/")

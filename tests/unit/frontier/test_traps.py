@@ -65,6 +65,10 @@ def items() -> Iterator[str]:
     return (f"{SITE}/item/{number}" for number in range(10**6))
 
 
+def dated_items() -> Iterator[str]:
+    return (f"{SITE}/2024/{number % 12 + 1}/{number % 28 + 1}/{number}" for number in range(10**6))
+
+
 def threads() -> Iterator[str]:
     return (f"{SITE}/viewtopic.php?t={number}" for number in range(10**6))
 
@@ -79,10 +83,11 @@ def sessions() -> Iterator[str]:
         (calendar(), 100, "trap_shape"),
         (filters(), 100, "trap_variants"),
         (items(), 1000, "trap_shape"),
+        (dated_items(), 1000, "trap_shape"),
         (threads(), 1000, "trap_variants"),
         (sessions(), 1000, "trap_shape"),
     ],
-    ids=["calendar", "filters", "items", "threads", "sessions"],
+    ids=["calendar", "filters", "items", "dated items", "threads", "sessions"],
 )
 def test_urls_without_end_come_to_an_end(urls: Iterator[str], fetched: int, reason: str) -> None:
     assert asked_until_closed(TrapDetector(100), urls) == (fetched, reason)
