@@ -269,6 +269,13 @@ async def test_an_endless_body_is_limited_in_bytes_by_the_server(
     assert received.was_reset
 
 
+async def test_a_chunk_can_be_larger_than_any_integer(simweb: SimwebProcess) -> None:
+    received = await ask(page_of(simweb, Hostile.CHUNK_OVERFLOW))
+
+    assert received.header("Transfer-Encoding") == "chunked"
+    assert int(received.body.partition(b"\r\n")[0], 16) > 2**64
+
+
 async def test_a_drip_is_one_byte_a_step(simweb: SimwebProcess) -> None:
     received = await ask(page_of(simweb, Hostile.DRIP))
 
