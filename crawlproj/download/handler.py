@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from pydispatch.dispatcher import getAllReceivers, liveReceivers  # type: ignore[import-untyped]
+from pydispatch.dispatcher import getAllReceivers  # type: ignore[import-untyped]
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
@@ -130,7 +130,13 @@ class HttpHandler(BaseDownloadHandler):
         begun_s = time.monotonic()
         target = _target_of(request.url)
         total_s = float(meta.get("download_timeout") or self._total_s)
-        download = _Download(self, request, begun_s)
+        download = _Download(
+            self.crawler,
+            request,
+            begun_s=begun_s,
+            max_bytes=meta.get("download_maxsize", self._max_bytes),
+            warn_bytes=meta.get("download_warnsize", self._warn_bytes),
+        )
         is_head = request.method == "HEAD"
         loss = await self._client.pool.exchange(
             target.origin,
@@ -175,24 +181,20 @@ class HttpHandler(BaseDownloadHandler):
             )
         raise ResponseDataLossError(f"{request.url}: {loss}.")
 
-    def max_bytes_of(self, request: Request) -> int:
-        return int(request.meta.get("download_maxsize", self._max_bytes))
-
-    def warn_bytes_of(self, request: Request) -> int:
-        return int(request.meta.get("download_warnsize", self._warn_bytes))
-
 
 class _Download:
     """Takes one response as it comes and makes Scrapy's `Response` of it."""
 
-    def __init__(self, handler: HttpHandler, request: Request, begun_s: float) -> None:
+    def __init__(
+        self, crawler: Crawler, request: Request, *, begun_s: float, max_bytes: int, warn_bytes: int
+    ) -> None:
         self.flags: list[str] = []
         self._request = request
-        self._crawler = handler.crawler
+        self._crawler = crawler
         self._begun_s = begun_s
         self._cut: int | None = request.meta.get("download_cut")
-        self._max_bytes = handler.max_bytes_of(request)
-        self._warn_bytes = handler.warn_bytes_of(request)
+        self._max_bytes = max_bytes
+        self._warn_bytes = warn_bytes
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._stop: StopDownload | None = None
@@ -268,7 +270,7 @@ class _Download:
 
     def _is_heard(self, signal: object) -> bool:
         """Whether anybody listens: sending to nobody costs more than the rest of a small response."""
-        return any(True for _ in liveReceivers(getAllReceivers(self._crawler.signals.sender, signal)))
+        return next(getAllReceivers(self._crawler.signals.sender, signal), None) is not None
 
     def _send(self, signal: object, **facts: Any) -> StopDownload | None:
         results = self._crawler.signals.send_catch_log(
@@ -290,18 +292,19 @@ class Target(NamedTuple):
 
 def _target_of(url: str) -> Target:
     scheme, _, rest = url.partition("#")[0].partition("://")
-    end = min((position for mark in "/?" if (position := rest.find(mark)) >= 0), default=len(rest))
-    origin, host = _origin_of(scheme.lower(), rest[:end])
-    path = rest[end:]
-    if not path.startswith("/"):
-        path = "/" + path
+    authority, slash, path = rest.partition("/")
+    if "?" in authority:
+        authority, _, query = rest.partition("?")
+        slash, path = "/?", query
+    origin, host = _origin_of(scheme, authority)
     # Scrapy has percent-encoded it, unless meta says verbatim_url: then the bytes are the user's.
-    return Target(origin, host, path.encode())
+    return Target(origin, host, f"{slash or '/'}{path}".encode())
 
 
 @lru_cache(maxsize=4096)
 def _origin_of(scheme: str, authority: str) -> tuple[Origin, bytes]:
     """Return whom to connect to, and the value of Host."""
+    scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS:
         raise UnsupportedURLSchemeError(f"{scheme!r} is neither http nor https.")
     try:

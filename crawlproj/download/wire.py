@@ -140,7 +140,7 @@ class ResponseParser:
     def _feed_head(self, data: bytes) -> tuple[Head, bytes] | None:
         """Take a piece of the head; return it and what follows once all of it came."""
         while True:
-            if not self._start:
+            if not self._start and data[:1] in (b"\r", b"\n", b""):
                 data = self._skip_blank_lines(data)
                 if not data:
                     return None
@@ -175,9 +175,10 @@ class ResponseParser:
                 self._later += self._start
             self._later += data
             whole = self._later
-        begin = bytes(whole[:5]).upper()
-        if not b"HTTP/".startswith(begin) and not b"ICY ".startswith(begin[:4]):
-            raise BadResponseError(f"The response begins with {bytes(whole[:40])!r} and not with HTTP/1.1.")
+        if not whole.startswith(b"HTTP/"):
+            begin = bytes(whole[:5]).upper()
+            if not b"HTTP/".startswith(begin) and not b"ICY ".startswith(begin[:4]):
+                raise BadResponseError(f"The response begins with {bytes(whole[:40])!r}, not with HTTP/1.1.")
         found = _HEAD_END.search(whole, self._searched)
         length = found.start() if found else len(whole)
         # The blank line itself may be cut in two, so a head may be longer by that before it is too long.
@@ -268,7 +269,7 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
         # A HEAD, or a 304, may say what it likes about a body that does not come.
         content_length = _read_length(lengths, may_differ=is_head or status == b"304")
     return Head(
-        protocol="HTTP/1.0" if major is None else f"HTTP/{int(major)}.{int(minor or 0)}",
+        protocol=f"HTTP/{(major or b'1').decode()}.{(minor or b'0').decode()}",
         status=int(status),
         headers=headers,
         content_length=content_length,
@@ -285,7 +286,7 @@ def _read_headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:
     values: list[bytes] | None = None
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
-        if line[:1] in (b" ", b"\t"):
+        if line.startswith((b" ", b"\t")):
             # The old way to go on with the line before.
             if values:
                 values[-1] = values[-1] + b" " + line.strip()
@@ -303,6 +304,8 @@ def _read_headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:
 
 
 def _read_length(values: list[bytes], *, may_differ: bool) -> int | None:
+    if len(values) == 1 and _LENGTH.fullmatch(values[0]):
+        return int(values[0])
     found = {part.strip() for value in values for part in value.split(b",")}
     lengths = {int(text) for text in found if _LENGTH.fullmatch(text)}
     if len(lengths) > 1 and not may_differ:
@@ -315,6 +318,6 @@ def _keeps_alive(major: bytes | None, minor: bytes | None, headers: dict[bytes, 
     if major is None:
         return False
     options = b",".join(headers.get(b"Connection", ())).lower()
-    if int(major) == 1 and int(minor or 0) == 0:
+    if major == b"1" and (minor or b"0") == b"0":
         return b"keep-alive" in options
     return b"close" not in options
