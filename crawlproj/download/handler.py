@@ -55,7 +55,7 @@ _OWN_HEADERS = frozenset({b"Host", b"Content-Length", b"Transfer-Encoding", b"Pr
 
 
 class BadRequestError(DownloadFailedError):
-    """A request that cannot be sent: its URL, or a header with a line break."""
+    """A request that cannot be sent: its URL, a header with a line break, an address to send it from."""
 
 
 class _Client:
@@ -127,6 +127,8 @@ class HttpHandler(BaseDownloadHandler):
         meta = request.meta
         if meta.get("proxy"):
             return await self._download_by_proxy(request)
+        if meta.get("bindaddress"):
+            raise BadRequestError(f"{request}: no bindaddress of its own; set DOWNLOAD_BIND_ADDRESS for all.")
         begun_s = time.monotonic()
         target = _target_of(request.url)
         total_s = float(meta.get("download_timeout") or self._total_s)

@@ -280,6 +280,28 @@ def test_a_url_without_a_host_is_refused(url: str) -> None:
         _target_of(url)
 
 
+async def test_a_local_address_of_a_request_is_not_silently_ignored(new_handler: NewHandler) -> None:
+    request = Request("http://127.0.0.1:1/", meta={"bindaddress": "127.0.0.2"})
+
+    with pytest.raises(BadRequestError, match="DOWNLOAD_BIND_ADDRESS"):
+        await new_handler().download_request(request)
+
+
+async def test_the_local_address_of_all_requests_is_a_setting(serve: Serve, new_handler: NewHandler) -> None:
+    peers: list[str] = []
+
+    async def answer(visit: Visit) -> None:
+        peers.append(visit.writer.get_extra_info("peername")[0])
+        await visit.request()
+        await visit.send(HELLO)
+
+    server, handler = await serve(answer), new_handler(DOWNLOAD_BIND_ADDRESS="127.0.0.2")
+
+    await handler.download_request(Request(server.url))
+
+    assert peers == ["127.0.0.2"]
+
+
 async def test_errors_are_scrapys(new_handler: NewHandler) -> None:
     handler = new_handler()
 
