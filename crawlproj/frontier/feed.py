@@ -68,7 +68,6 @@ class _Held:
 
     lease: Lease
     handed_out_s: float = math.inf
-    delay_s: float = 0.0
     next_at_s: float = 0.0
     has_ended: bool = False
     page: bytes = b""
@@ -166,7 +165,6 @@ class Feed:
                 self._refuse(lease, verdict, self.pacer.skip(lease), now_s)
                 continue
             held.handed_out_s = now_s
-            held.delay_s = self.pacer.delay_s(lease.domain)
             if self.pacer.buffered < self._limits.batch // 2:
                 self._stir.set()
             return lease
@@ -317,6 +315,7 @@ class Feed:
         await self._stop_tasks()
         if self._ended_by_fence:
             return
+        self._return_leases(self.pacer.withdraw(lambda lease: True))
         for token in sorted(self._held, key=lambda token: -self._held[token].lease.number):
             held = self._held[token]
             held.next_at_s = max(held.next_at_s, self.pacer.next_at_s(held.lease.domain))
@@ -549,10 +548,8 @@ class Feed:
             settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
         else:
             # Told once: whatever else is said about it from now on finds nothing.
-            held = self._held.pop(settlement.lease.token)
-            was_asked = held.handed_out_s < math.inf
-            settlement.delay_ms = int(held.delay_s * 1000) if was_asked else settlement.lease.delay_ms
-            settlement.fails = settlement.lease.fails
+            del self._held[settlement.lease.token]
+            settlement.delay_ms, settlement.fails = settlement.lease.delay_ms, settlement.lease.fails
         self._settlements.append((settlement, next_at_s))
         self._stir.set()
 
@@ -580,8 +577,8 @@ class Feed:
         """Put *lease* behind the others of its domain until its robots.txt may have become readable."""
         failures, again_at_s = self._gate.trouble(origin_of(lease.url))
         give_up = self.pacer.rules.give_up
-        if give_up and failures >= give_up:
-            # Its domain is well, or it would be parked by now; this origin of it is not.
+        if give_up and failures >= give_up and lease.fails < give_up:
+            # Its domain is well, or it would be parked; this origin of it is not.
             self._end_unfetched(lease, Outcome.FAILED, "robots_unreachable", next_at_s)
             return
         again_at_s = min(again_at_s, now_s + _ROBOTS_LOOK_S)

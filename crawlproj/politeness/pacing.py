@@ -133,6 +133,10 @@ class _Line:
     #: Its robots.txt is being fetched; nothing else may go.
     asking: bool = False
 
+    def note(self, lease: Lease) -> None:
+        """Have *lease* say how its domain fares now: it is what the frontier is told."""
+        lease.fails, lease.delay_ms = self.fails, round(self.delay_s * 1000)
+
 
 class Pacer:
     """The domains lent to this shard: one request of each at a time, a delay after each has ended."""
@@ -165,6 +169,7 @@ class Pacer:
                 self._queue(line)
             elif line.waiting and line.in_flight < line.at_once and not line.asking:
                 lease = line.waiting.popleft()
+                line.note(lease)
                 line.in_flight += 1
                 self.buffered -= 1
                 # Where several are allowed at once, the delay counts from start to start, as in Scrapy.
@@ -183,7 +188,7 @@ class Pacer:
     def skip(self, lease: Lease) -> float:
         """Tell that *lease* needed no request. Returns when its domain may be asked next."""
         line = self._lines[lease.domain]
-        lease.fails = line.fails
+        line.note(lease)
         return self._end(line, 0.0)
 
     def ended(self, lease: Lease, ended: Ended, now_s: float) -> tuple[float, str]:
@@ -193,7 +198,7 @@ class Pacer:
         """
         line = self._lines[lease.domain]
         ends = self._ended(line, ended, now_s)
-        lease.fails = line.fails
+        line.note(lease)
         return ends
 
     def asked(self, domain: str, ended: Ended, now_s: float) -> tuple[float, str]:
@@ -242,7 +247,7 @@ class Pacer:
                 line.waiting = deque(lease for lease in line.waiting if lease not in gone)
                 self.buffered -= len(gone)
                 for lease in gone:
-                    lease.fails = line.fails
+                    line.note(lease)
                 withdrawn += ((lease, line.next_at_s) for lease in gone)
                 self._forget_if_empty(line)
         withdrawn.sort(key=lambda pair: (pair[0].partition, -pair[0].number))

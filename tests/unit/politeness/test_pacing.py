@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,22 +11,35 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import RETRYABLE, THROTTLED, DelayRules, DomainRule, Ended, Pacer
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer, Rest, Trouble
 
 RULES = DelayRules(
-    1.0, {"fast.test": DomainRule(0.5, at_once=3)}, factor=2.0, backoff_s=5.0, max_delay_s=60.0
+    1.0,
+    {"fast.test": DomainRule(0.5, at_once=3)},
+    factor=2.0,
+    max_delay_s=60.0,
+    backoff_s=5.0,
+    max_backoff_s=100.0,
 )
+PARKING = replace(RULES, give_up=3, parked_s=1000.0)
+DAY_S = 86_400.0
 
 
 def lease(domain: str, number: int = 1, *, fails: int = 0, delay_ms: int = 0, partition: int = 0) -> Lease:
     return Lease.from_token(f"{number} 1 {domain} 0 0 s/{number}".encode(), partition, 1, fails, delay_ms)
 
 
-def filled(*leases: Lease) -> Pacer:
-    pacer = Pacer(RULES)
+def filled(*leases: Lease, rules: DelayRules = RULES) -> Pacer:
+    pacer = Pacer(rules)
     for one in leases:
         pacer.add(one, 0.0)
     return pacer
+
+
+def taken(pacer: Pacer, now_s: float = 0.0) -> Lease:
+    lease = pacer.take(now_s)
+    assert lease is not None
+    return lease
 
 
 # -- how long a domain rests --
@@ -33,25 +47,38 @@ def filled(*leases: Lease) -> Pacer:
 seconds = st.floats(0, 1000)
 endings = st.builds(
     Ended,
-    status=st.sampled_from([0, 200, 301, 404, 408, 429, 500, 502, 503, 504]),
+    status=st.sampled_from([0, 200, 301, 404, 408, 429, 500, 502, 503, 504, 522]),
     latency_s=seconds,
     retry_after_s=st.none() | seconds,
     error=st.sampled_from(["", "timeout"]),
+    error_means=st.sampled_from(Trouble),
 )
+all_rules = st.sampled_from([RULES, PARKING])
 
 
-@given(endings, seconds, st.integers(0, 60))
-def test_a_rest_is_never_shorter_than_the_delay_nor_longer_than_the_bound(
-    ended: Ended, delay_s: float, fails: int
+@given(all_rules, endings, seconds, st.integers(0, 60))
+def test_a_rest_is_never_shorter_than_the_delay_nor_longer_than_the_bound_unless_parked(
+    rules: DelayRules, ended: Ended, delay_s: float, fails: int
 ) -> None:
-    rest_s = RULES.wait_s(delay_s, ended, fails)
+    rest = rules.rest(delay_s, ended, fails)
 
-    assert delay_s <= rest_s <= max(delay_s, RULES.max_delay_s)
+    assert rest.wait_s >= (0.0 if rest.park else delay_s)
+    assert rest.park or rest.wait_s <= max(delay_s, rules.max_backoff_s)
 
 
-@given(endings, seconds, st.integers(0, 60))
-def test_more_failures_in_a_row_never_shorten_a_rest(ended: Ended, delay_s: float, fails: int) -> None:
-    assert RULES.wait_s(delay_s, ended, fails) <= RULES.wait_s(delay_s, ended, fails + 1)
+@given(all_rules, endings, seconds, st.integers(0, 60))
+def test_more_failures_in_a_row_never_shorten_a_rest(
+    rules: DelayRules, ended: Ended, delay_s: float, fails: int
+) -> None:
+    assert rules.rest(delay_s, ended, fails).wait_s <= rules.rest(delay_s, ended, fails + 1).wait_s
+
+
+@given(all_rules, endings, seconds, st.integers(0, 60))
+def test_a_site_that_says_when_is_not_asked_before(
+    rules: DelayRules, ended: Ended, delay_s: float, fails: int
+) -> None:
+    if ended.trouble is Trouble.SITE and ended.retry_after_s is not None:
+        assert rules.rest(delay_s, ended, fails).wait_s >= ended.retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -63,25 +90,64 @@ def test_more_failures_in_a_row_never_shorten_a_rest(ended: Ended, delay_s: floa
         (Ended(500), 0, 1.0),
         (Ended(429), 0, 5.0),
         (Ended(503), 1, 10.0),
-        (Ended(503), 3, 40.0),
-        (Ended(503), 9, 60.0),
+        (Ended(522), 3, 40.0),
+        (Ended(503), 9, 100.0),
         (Ended(error="timeout"), 2, 20.0),
+        (Ended(error="too big", error_means=Trouble.FINAL), 2, 1.0),
+        (Ended(error="cut", error_means=Trouble.PAGE), 2, 1.0),
         (Ended(429, retry_after_s=2.0), 0, 2.0),
         (Ended(429, retry_after_s=2.0), 1, 10.0),
         (Ended(503, retry_after_s=30.0), 1, 30.0),
-        (Ended(503, retry_after_s=86_400.0), 0, 60.0),
+        (Ended(503, retry_after_s=100.0), 0, 100.0),
         (Ended(429, retry_after_s=0.0), 0, 1.0),
         (Ended(200, retry_after_s=30.0), 0, 1.0),
     ],
 )
 def test_a_domain_rests_as_long_as_its_answer_asks_for(ended: Ended, fails: int, rest_s: float) -> None:
-    assert RULES.wait_s(1.0, ended, fails) == rest_s
+    assert RULES.rest(1.0, ended, fails) == Rest(rest_s)
 
 
-def test_what_throttles_is_also_worth_another_try() -> None:
-    assert THROTTLED <= RETRYABLE
-    assert [Ended(status).retryable for status in (200, 404, 429, 500)] == [False, False, True, True]
-    assert Ended(error="dns").retryable
+@pytest.mark.parametrize(
+    ("rules", "ended", "fails", "rest"),
+    [
+        (PARKING, Ended(503), 1, Rest(10.0)),
+        (PARKING, Ended(503), 2, Rest(1000.0, "failures")),
+        (PARKING, Ended(error="dns"), 7, Rest(1000.0, "failures")),
+        (PARKING, Ended(429, retry_after_s=2000.0), 2, Rest(2000.0, "failures")),
+        (PARKING, Ended(200), 2, Rest(1.0)),
+        (PARKING, Ended(500), 2, Rest(1.0)),
+        (RULES, Ended(503), 50, Rest(100.0)),
+        (RULES, Ended(503, retry_after_s=101.0), 0, Rest(101.0, "retry_after")),
+        (RULES, Ended(429, retry_after_s=1e12), 0, Rest(30 * DAY_S, "retry_after")),
+    ],
+)
+def test_a_site_that_fails_too_often_or_asks_for_too_long_a_rest_is_parked(
+    rules: DelayRules, ended: Ended, fails: int, rest: Rest
+) -> None:
+    assert rules.rest(1.0, ended, fails) == rest
+
+
+@pytest.mark.parametrize(
+    ("ended", "trouble", "retryable"),
+    [
+        (Ended(200), Trouble.NONE, False),
+        (Ended(404), Trouble.NONE, False),
+        (Ended(501), Trouble.NONE, False),
+        (Ended(408), Trouble.PAGE, True),
+        (Ended(500), Trouble.PAGE, True),
+        (Ended(429), Trouble.SITE, True),
+        (Ended(502), Trouble.SITE, True),
+        (Ended(524), Trouble.SITE, True),
+        (Ended(error="dns"), Trouble.SITE, True),
+        (Ended(error="cut", error_means=Trouble.PAGE), Trouble.PAGE, True),
+        (Ended(error="refused", error_means=Trouble.FINAL), Trouble.FINAL, False),
+        (Ended(200, error="cut short", error_means=Trouble.FINAL), Trouble.FINAL, False),
+    ],
+)
+def test_what_an_end_says_of_the_site_and_of_another_try(
+    ended: Ended, trouble: Trouble, retryable: bool
+) -> None:
+    assert (ended.trouble, ended.retryable) == (trouble, retryable)
 
 
 # -- which URL may go --
@@ -95,7 +161,7 @@ def test_a_domain_has_one_request_at_a_time_and_rests_after_its_end() -> None:
     assert first.number == 1
     assert pacer.take(100.0) is None
 
-    assert pacer.ended("a.test", Ended(200), 100.0) == 101.0
+    assert pacer.ended(first, Ended(200), 100.0) == (101.0, "")
     assert pacer.take(100.999) is None
     assert pacer.due_in_s(100.25) == 0.75
     second = pacer.take(101.0)
@@ -115,10 +181,10 @@ def test_other_domains_go_meanwhile() -> None:
 def test_several_at_once_start_a_delay_apart() -> None:
     pacer = filled(*(lease("fast.test", number) for number in range(1, 6)))
 
-    starts = [now_s / 10 for now_s in range(40) if pacer.take(now_s / 10)]
+    taken = [(now_s / 10, one) for now_s in range(40) if (one := pacer.take(now_s / 10))]
 
-    assert starts == [0.0, 0.5, 1.0]
-    pacer.ended("fast.test", Ended(200), 4.0)
+    assert [start_s for start_s, _ in taken] == [0.0, 0.5, 1.0]
+    pacer.ended(taken[0][1], Ended(200), 4.0)
     assert pacer.take(4.4) is None
     assert pacer.take(4.5) is not None
 
@@ -127,8 +193,8 @@ def test_the_delay_and_failures_a_lease_brings_are_kept() -> None:
     pacer = filled(lease("a.test", 1, fails=2, delay_ms=7000), lease("a.test", 2))
 
     assert pacer.delay_s("a.test") == 7.0
-    pacer.take(0.0)
-    assert pacer.ended("a.test", Ended(503), 0.0) == 20.0
+    first = taken(pacer)
+    assert pacer.ended(first, Ended(503), 0.0) == (20.0, "")
 
 
 def test_a_setting_longer_than_the_delay_a_lease_brings_wins() -> None:
@@ -150,12 +216,10 @@ def test_nothing_goes_while_the_robots_txt_is_asked_for_then_the_same_url_first(
 
 def test_the_end_of_another_request_does_not_have_the_robots_txt_asked_for_twice() -> None:
     pacer = filled(*(lease("fast.test", number) for number in (1, 2, 3)))
-    pacer.take(0.0)
-    second = pacer.take(0.5)
-    assert second is not None
+    first, second = taken(pacer), taken(pacer, 0.5)
     pacer.ask_first(second)
 
-    pacer.ended("fast.test", Ended(200), 1.0)
+    pacer.ended(first, Ended(200), 1.0)
 
     assert pacer.take(100.0) is None
     assert [one.number for one, _ in pacer.withdraw(lambda _: True)] == [3]
@@ -163,12 +227,12 @@ def test_the_end_of_another_request_does_not_have_the_robots_txt_asked_for_twice
 
 def test_a_crawl_delay_slows_down_from_the_next_end_and_never_speeds_up() -> None:
     pacer = filled(lease("fast.test", 1), lease("fast.test", 2))
-    pacer.take(0.0)
+    first = taken(pacer)
 
     assert pacer.slow_down("fast.test", 10.0)
     assert not pacer.slow_down("fast.test", 2.0)
     assert pacer.take(5.0) is None
-    assert pacer.ended("fast.test", Ended(200), 5.0) == 15.0
+    assert pacer.ended(first, Ended(200), 5.0) == (15.0, "")
 
 
 def test_a_crawl_delay_is_bounded() -> None:
@@ -190,8 +254,7 @@ def test_a_url_that_needed_no_request_costs_no_rest() -> None:
 
 def test_leases_withdrawn_come_last_lent_first_with_the_time_their_domain_is_due() -> None:
     pacer = filled(*(lease("a.test", number) for number in (1, 2, 3)), lease("b.test", 4))
-    pacer.take(0.0)
-    pacer.ended("a.test", Ended(200), 5.0)
+    pacer.ended(taken(pacer), Ended(200), 5.0)
 
     gone = pacer.withdraw(lambda one: one.domain == "a.test")
 
@@ -213,6 +276,100 @@ def test_the_lease_for_which_robots_txt_is_being_fetched_cannot_be_withdrawn() -
 
     pacer.asked("a.test", Ended(200), 1.0)
     assert pacer.take(2.0) is asked
+
+
+# -- slower in trouble --
+
+
+def in_turn(pacer: Pacer, *answers: Ended) -> list[Lease]:
+    """Fetch one after the other as soon as it may go; returns the leases as they are after that."""
+    now_s, leases = 0.0, []
+    for ended in answers:
+        now_s += pacer.due_in_s(now_s) or 0.0
+        leases.append(taken(pacer, now_s))
+        pacer.ended(leases[-1], ended, now_s)
+    return leases
+
+
+def line_of(count: int, rules: DelayRules = RULES) -> Pacer:
+    return filled(*(lease("a.test", number) for number in range(1, count + 1)), rules=rules)
+
+
+def test_failures_in_a_row_are_counted_by_site_and_ended_by_an_answer() -> None:
+    answers = [
+        Ended(503),
+        Ended(error="dns"),
+        Ended(error="too big", error_means=Trouble.FINAL),
+        Ended(429),
+        Ended(500),
+        Ended(502),
+        Ended(404),
+    ]
+
+    leases = in_turn(line_of(8), *answers)
+
+    assert [one.fails for one in leases] == [1, 2, 2, 3, 0, 1, 0]
+
+
+def test_a_domain_that_throttles_us_has_its_delay_doubled_and_brought_back_step_by_step() -> None:
+    answers = [Ended(429), Ended(503), Ended(502), Ended(200), Ended(200), Ended(500), *[Ended(200)] * 40]
+
+    delays_ms = [one.delay_ms for one in in_turn(line_of(50), *answers)]
+
+    assert delays_ms[:6] == [2000, 4000, 4000, 3800, 3610, 3610]
+    assert delays_ms[6:] == sorted(delays_ms[6:], reverse=True)
+    assert delays_ms[-1] == 1000
+
+
+def test_a_delay_grows_to_its_bound_and_one_set_longer_than_that_stays() -> None:
+    delays_ms = [one.delay_ms for one in in_turn(line_of(9), *[Ended(429)] * 8)]
+    slow = DelayRules(90.0, max_delay_s=60.0)
+
+    assert delays_ms == [2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000, 60_000]
+    assert [one.delay_ms for one in in_turn(line_of(3, slow), Ended(429), Ended(200))] == [90_000, 90_000]
+
+
+def test_a_crawl_delay_is_the_least_a_delay_comes_back_to() -> None:
+    pacer = line_of(60)
+    first = taken(pacer)
+    pacer.slow_down("a.test", 3.0)
+    pacer.ended(first, Ended(200), 0.0)
+
+    leases = in_turn(pacer, Ended(429), *[Ended(200)] * 50)
+
+    assert [leases[0].delay_ms, leases[-1].delay_ms] == [6000, 3000]
+
+
+def test_how_a_domain_fares_is_told_by_its_last_lease_to_whoever_has_it_next() -> None:
+    [last] = in_turn(line_of(1), Ended(429))
+    next_owner = filled(lease("a.test", 2, fails=last.fails, delay_ms=last.delay_ms))
+
+    [later] = in_turn(next_owner, Ended(429))
+
+    assert (last.fails, last.delay_ms) == (1, 2000)
+    assert (later.fails, later.delay_ms) == (2, 4000)
+
+
+def test_leases_withdrawn_or_skipped_tell_how_their_domain_fares() -> None:
+    pacer = line_of(4)
+    in_turn(pacer, Ended(429))
+    skipped = taken(pacer, 100.0)
+    pacer.skip(skipped)
+
+    gone = [one for one, _ in pacer.withdraw(lambda _: True)]
+
+    assert {(one.fails, one.delay_ms) for one in [skipped, *gone]} == {(1, 2000)}
+    assert len(gone) == 2
+
+
+def test_a_robots_txt_that_cannot_be_had_is_a_failure_of_the_domain() -> None:
+    pacer = line_of(2, PARKING)
+    ends = []
+    for now_s in (0.0, 1000.0, 2000.0):
+        pacer.ask_first(taken(pacer, now_s))
+        ends.append(pacer.asked("a.test", Ended(error="dns"), now_s))
+
+    assert ends == [(5.0, ""), (1010.0, ""), (3000.0, "failures")]
 
 
 class PacerMachine(RuleBasedStateMachine):
@@ -259,13 +416,13 @@ class PacerMachine(RuleBasedStateMachine):
     def end(self, data: st.DataObject, ended: Ended) -> None:
         one = data.draw(st.sampled_from(self.flying))
         self.flying.remove(one)
-        self._ended(one.domain, self.pacer.ended(one.domain, ended, self.now_s))
+        self._ended(one.domain, self.pacer.ended(one, ended, self.now_s)[0])
 
     @precondition(lambda self: self.asking)
     @rule(ended=endings)
     def robots_end(self, ended: Ended) -> None:
         domain = self.asking.pop().domain
-        self._ended(domain, self.pacer.asked(domain, ended, self.now_s))
+        self._ended(domain, self.pacer.asked(domain, ended, self.now_s)[0])
 
     def _ended(self, domain: str, next_at_s: float) -> None:
         assert next_at_s >= self.now_s + RULES.rule(domain).delay_s
@@ -290,15 +447,15 @@ class PacerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, everything can be brought to an end, and then nothing is left behind."""
         for one in self.flying:
-            self.pacer.ended(one.domain, Ended(200), self.now_s)
+            self.pacer.ended(one, Ended(200), self.now_s)
         for one in self.asking:
             self.pacer.asked(one.domain, Ended(200), self.now_s)
         for _ in range(len(self.waiting)):
-            self.now_s += 100.0
+            self.now_s += 2000.0
             taken = self.pacer.take(self.now_s)
             assert taken is not None
-            self.pacer.ended(taken.domain, Ended(200), self.now_s)
-        assert self.pacer.take(self.now_s + 100.0) is None
+            self.pacer.ended(taken, Ended(200), self.now_s)
+        assert self.pacer.take(self.now_s + 2000.0) is None
         assert (self.pacer.buffered, self.pacer._lines, self.pacer._heap) == (0, {}, [])
 
 
