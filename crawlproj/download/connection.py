@@ -175,11 +175,15 @@ class Connection(asyncio.Protocol):
         try:
             self._take(data)
         except Exception as error:  # noqa: BLE001 (whoever waits gets it, also what a signal handler raised)
-            done.set_exception(error)
+            if not done.done():
+                done.set_exception(error)
             self.close()
             return
         parser = self._parser
-        if parser.is_complete:
+        if done.done():
+            # The receiver had the download cancelled.
+            self.close()
+        elif parser.is_complete:
             self.keep_s = self._time_to_keep()
             done.set_result(None)
         elif not self._wants_body:

@@ -437,6 +437,27 @@ async def test_a_download_that_is_cancelled_closes_its_connection(serve: Serve, 
     assert pool.open_connections == 0
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["while it comes", "just when it is complete"])
+async def test_a_cancelled_download_leaves_nothing_open_though_its_response_came(
+    serve: Serve, new_pool: NewPool, at_once: bool
+) -> None:
+    class Cancelling(Kept):
+        def take_body(self, data: bytes) -> bool:
+            if at_once:
+                task.cancel()
+            else:
+                asyncio.get_running_loop().call_soon(task.cancel)
+            return True
+
+    server, pool = await serve(HELLO), new_pool()
+    task = asyncio.create_task(fetch(pool, server.port, Cancelling()))
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert pool.open_connections == 0
+
+
 # --- broken connections -------------------------------------------------------------------------------
 
 

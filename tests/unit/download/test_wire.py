@@ -273,6 +273,13 @@ def test_trailers_are_not_worth_waiting_for(trailers: bytes) -> None:
     assert (found.body, found.is_complete, found.may_reuse) == (b"hello", True, False)
 
 
+@pytest.mark.parametrize("trailers", [b"X: 1\r\n" * 40_000, b"X" * 5000])
+def test_endless_trailers_are_not_read(trailers: bytes) -> None:
+    found = read(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers)
+
+    assert (found.is_complete, found.may_reuse) == (True, False)
+
+
 def test_an_interim_response_may_be_all_there_is_so_far() -> None:
     assert read(b"HTTP/1.1 100 Continue\r\n\r\n").head is None
 
