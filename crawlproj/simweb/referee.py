@@ -171,8 +171,10 @@ class Referee:
     def _excused(self, url: str) -> bool:
         page = self.world.page(url)
         assert page is not None
-        hopeless = page.kind is Kind.HOSTILE or not self._answers(page)
-        return hopeless and url in self._asked
+        if page.kind is Kind.HOSTILE:
+            # One is enough: a domain that does nothing but fail may be given up.
+            return not self._asked.keys().isdisjoint(self.world.hostile_urls(page.site))
+        return url in self._asked and not self._answers(page)
 
     # -- what was fetched
 

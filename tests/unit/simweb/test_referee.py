@@ -541,6 +541,17 @@ def test_a_hostile_page_must_be_asked_for_and_need_not_be_had() -> None:
     assert hostile in problem_of(judge([r for r in log if r.url != hostile], world))
 
 
+def test_a_domain_of_many_hostile_pages_may_be_given_up_after_one() -> None:
+    world = hostile_world(hostile="reset")
+    first, *others = world.hostile_urls(1)
+    log = [r for r in clean_log(world) if r.url not in others]
+
+    assert judge(log, world).ok
+    assert f"{len(others) + 1} expected but not fetched" in problem_of(
+        judge([r for r in log if r.url != first], world)
+    )
+
+
 def test_a_hostile_page_may_be_sent_in_full_more_than_once() -> None:
     world = hostile_world(hostile="header-flood")
     log = clean_log(world)
