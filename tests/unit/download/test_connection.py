@@ -9,7 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -369,23 +369,28 @@ async def stand_still(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "limits", "error"),
+    ("answer", "limits", "total_s", "error"),
     [
-        (hold, {"header_s": 0.05}, HeaderTimeoutError),
-        (dripping(b"HTTP/1.1 200 OK\r\n"), {"header_s": 0.1}, HeaderTimeoutError),
-        (stand_still, {"idle_s": 0.05}, IdleTimeoutError),
-        (dripping(b"HTTP/1.1 200 OK\r\n\r\n"), {"idle_s": 0.1}, TotalTimeoutError),
-        (hold, {}, TotalTimeoutError),
+        (hold, {"header_s": 0.05}, 5, HeaderTimeoutError),
+        (dripping(b"HTTP/1.1 200 OK\r\n"), {"header_s": 0.1}, 5, HeaderTimeoutError),
+        (stand_still, {"idle_s": 0.05}, 5, IdleTimeoutError),
+        (dripping(b"HTTP/1.1 200 OK\r\n\r\n"), {"idle_s": 1}, 1.1, TotalTimeoutError),
+        (hold, {}, 0.1, TotalTimeoutError),
     ],
     ids=["silent", "slow head", "silent body", "slow body", "total"],
 )
 async def test_every_phase_has_its_limit(
-    serve: Serve, new_pool: NewPool, answer: Answer, limits: dict[str, float], error: type[Exception]
+    serve: Serve,
+    new_pool: NewPool,
+    answer: Answer,
+    limits: dict[str, float],
+    total_s: float,
+    error: type[Exception],
 ) -> None:
     server, pool = await serve(answer), new_pool(**limits)
 
     with pytest.raises(error):
-        await fetch(pool, server.port, total_s=0.3)
+        await fetch(pool, server.port, total_s=total_s)
 
     assert pool.open_connections == 0
 
@@ -393,15 +398,16 @@ async def test_every_phase_has_its_limit(
 async def test_a_slow_but_steady_body_is_read(serve: Serve, new_pool: NewPool) -> None:
     async def answer(visit: Visit) -> None:
         await visit.request()
-        for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n" + b"x" * 20:
-            await visit.send(bytes([byte]))
-            await asyncio.sleep(0.004)
+        await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n")
+        for _ in range(40):
+            await visit.send(b"x")
+            await asyncio.sleep(0.01)
 
-    server, pool = await serve(answer), new_pool(idle_s=0.06)
+    server, pool = await serve(answer), new_pool(idle_s=0.3)
 
     kept, loss = await fetch(pool, server.port)
 
-    assert (kept.body, loss) == (b"x" * 20, None)
+    assert (kept.body, loss) == (b"x" * 40, None)
 
 
 async def test_a_connection_that_is_not_made_in_time_is_given_up(serve: Serve, new_pool: NewPool) -> None:
@@ -699,7 +705,12 @@ async def test_a_cut_over_tls_does_not_wait_for_the_peer(
     async def answer(visit: Visit) -> None:
         await visit.request()
         await visit.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
-        await asyncio.Event().wait()
+        # Deaf from here on: it would not answer to TLS's goodbye.
+        cast(asyncio.Transport, visit.writer.transport).pause_reading()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            visit.reset()
 
     server, pool = await serve(answer, authority.server), new_pool()
     before = open_sockets()
@@ -709,3 +720,20 @@ async def test_a_cut_over_tls_does_not_wait_for_the_peer(
     await until(lambda: open_sockets() <= before + 1)
 
     assert (kept.body, pool.open_connections) == (b"hello", 0)
+
+
+@pytest.mark.parametrize("says_goodbye", [True, False], ids=["close_notify", "a bare end of the socket"])
+async def test_over_tls_too_a_body_without_a_length_ends_with_the_connection(
+    serve: Serve, new_pool: NewPool, authority: Authority, says_goodbye: bool
+) -> None:
+    async def answer(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(b"HTTP/1.1 200 OK\r\n\r\nhello")
+        if not says_goodbye:
+            visit.reset()
+
+    server, pool = await serve(answer, authority.server), new_pool()
+
+    kept, loss = await fetch(pool, server.port, scheme="https")
+
+    assert (kept.body, loss, pool.open_connections) == (b"hello", None, 0)
