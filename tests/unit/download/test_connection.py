@@ -456,12 +456,14 @@ async def test_a_cancelled_download_leaves_nothing_open_though_its_response_came
             return True
 
     server, pool = await serve(HELLO), new_pool()
+    broken: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
     task = asyncio.create_task(fetch(pool, server.port, Cancelling()))
 
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert pool.open_connections == 0
+    assert (pool.open_connections, broken) == (0, [])
 
 
 # --- broken connections -------------------------------------------------------------------------------
