@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -10,6 +10,8 @@ from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
+from crawlproj.runs import Run
+from tests.redis.shards import PARTITIONS, Shards
 
 RUN = "web"
 #: As many digits as a real time in ms has, which is what the scripts must be able to write down.
@@ -90,3 +92,11 @@ def at_hand(door: Door) -> FrontierAtHand:
 @pytest.fixture
 def make_at_hand(door: Door) -> Callable[..., FrontierAtHand]:
     return lambda **options: FrontierAtHand(door, **options)
+
+
+@pytest.fixture
+async def shards(door: Door) -> AsyncIterator[Shards]:
+    """Makes shards of one run; those still there in the end are killed."""
+    made = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=1))
+    yield made
+    await made.kill()

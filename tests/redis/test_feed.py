@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,149 +16,29 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadCancelledError
 
-from crawlproj.errors import CrawlError, Fenced
-from crawlproj.frontier.feed import Feed, FeedLimits, RobotsFetch, boot_clock
-from crawlproj.frontier.frontier import Frontier
-from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.errors import Fenced
+from crawlproj.frontier.feed import boot_clock
+from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.middlewares import RetryLater, TriedLater
 from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer
-from crawlproj.politeness.robots import RobotRules, RobotsCache
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended
+from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
-from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Figures, Run
-
-RUN = "web"
-PARTITIONS = 8
-#: Holds end quickly here, so that tests of what happens then are quick.
-SHARD_LEASE_S = 0.6
-LIMITS = FeedLimits(
-    batch=100,
-    chain=4,
-    chain_s=2.0,
-    lease_s=60.0,
-    shard_lease_s=SHARD_LEASE_S,
-    max_attempts=3,
-    queue_soft=5,
-    queue_hard=10,
+from crawlproj.runs import Run
+from tests.redis.shards import (
+    LIMITS,
+    LONG,
+    PARTITIONS,
+    RUN,
+    SHARD_LEASE_S,
+    Shard,
+    Shards,
+    ready_in_s,
+    rules_of,
+    sites,
+    until,
 )
-#: Too long to end during a test.
-LONG = replace(LIMITS, shard_lease_s=30.0)
-
-
-async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.005)
-
-
-@dataclass
-class Shard:
-    """A feed, and what was said to it and by it."""
-
-    feed: Feed
-    skew_s: float = 0.0
-    works: int = 0
-    ends: list[tuple[str, CrawlError | None]] = field(default_factory=list)
-
-    def take(self) -> list[Lease | RobotsFetch]:
-        taken = []
-        while (one := self.feed.take()) is not None:
-            taken.append(one)
-        return taken
-
-    def take_leases(self) -> list[Lease]:
-        taken = self.take()
-        assert all(isinstance(one, Lease) for one in taken)
-        return [one for one in taken if isinstance(one, Lease)]
-
-    async def take_one(self) -> Lease:
-        """Wait for a lease; there must be one."""
-        taken: list[Lease] = []
-        await until(lambda: taken.extend(self.take_leases()) or taken)
-        [lease] = taken
-        return lease
-
-    def fetch(self, lease: Lease, status: int = 200) -> None:
-        self.feed.ended(lease, Ended(status))
-        self.feed.finish(lease)
-
-    async def kill(self) -> None:
-        """As SIGKILL would: no word to anybody."""
-        for task in self.feed._tasks:
-            task.cancel()
-        await asyncio.gather(*self.feed._tasks, return_exceptions=True)
-        self.feed._tasks = []
-
-
-class Shards:
-    """Makes shards of one run."""
-
-    def __init__(self, door: Door, run: Run) -> None:
-        self.door = door
-        self.run = run
-        self.made: list[Shard] = []
-
-    async def open(
-        self,
-        number: int = 0,
-        *,
-        limits: FeedLimits = LIMITS,
-        rules: DelayRules | None = None,
-        robots: RobotsCache | None = None,
-        process: ProcessName | None = None,
-        starting: bool = False,
-    ) -> Shard:
-        shard: Shard
-
-        def on_work() -> None:
-            shard.works += 1
-
-        # Of another machine, so that nobody can tell whether it is dead before its hold ends.
-        process = process or replace(ProcessName.of_this(), host="elsewhere")
-        feed = Feed(
-            Frontier(self.door, self.run.name, PARTITIONS),
-            ShardNumber(self.door, self.run.name, number, process, int(limits.shard_lease_s * 1000)),
-            self.run.read_map,
-            Pacer(rules or DelayRules(0.0)),
-            limits,
-            robots=robots,
-            failure_page=lambda lease, reason: reason.encode(),
-            on_work=on_work,
-            on_end=lambda reason, error: shard.ends.append((reason, error)),
-            clock=lambda: boot_clock() + shard.skew_s,
-        )
-        feed.starting = starting
-        shard = Shard(feed)
-        await feed.open()
-        self.made.append(shard)
-        return shard
-
-    async def figures(self) -> Figures:
-        return await self.run.figures()
-
-    async def admit(self, *urls: str) -> int:
-        """As a process outside would."""
-        return (
-            await Frontier(self.door, self.run.name, PARTITIONS).admit(Candidate(url) for url in urls)
-        ).new
-
-
-@pytest.fixture
-async def shards(door: Door) -> AsyncIterator[Shards]:
-    made = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=1))
-    yield made
-    for shard in made.made:
-        await shard.kill()
-        if shard.feed._timer:
-            shard.feed._timer.cancel()
-
-
-def sites(count: int, pages: int = 1) -> list[str]:
-    return [f"https://d{number}.test/{page}" for page in range(pages) for number in range(count)]
-
 
 # -- work comes and goes --
 
@@ -302,8 +182,7 @@ async def test_a_request_that_failed_is_tried_again_until_its_attempts_are_used_
 async def test_a_domain_told_to_wait_long_gives_its_other_urls_back(shards: Shards) -> None:
     shard = await shards.open(limits=LONG, rules=DelayRules(0.0, max_delay_s=300.0))
     await shards.admit("https://a.test/first")
-    await until(lambda: shard.feed.pacer.buffered)
-    shard.fetch(*shard.take_leases())
+    shard.fetch(await shard.take_one())
     await until(lambda: not shard.feed.has_work)
     await shards.admit(*(f"https://a.test/{number}" for number in range(4)))
     await until(lambda: shard.feed.pacer.buffered == 4)
@@ -318,18 +197,6 @@ async def test_a_domain_told_to_wait_long_gives_its_other_urls_back(shards: Shar
     assert (figures.waiting, figures.leased, figures.counts["returned"]) == (4, 0, 3)
     [due] = await ready_in_s(shards, "a.test")
     assert 98 < due <= 100.5
-
-
-async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
-    """In how many seconds each domain is due, by the server's clock."""
-    seconds, micros = await shards.door.command("TIME")
-    now_s = int(seconds) + int(micros) / 1e6
-    due = []
-    for domain in domains:
-        scores = [await shards.door.command("ZSCORE", keys.ready(RUN, p), domain) for p in range(PARTITIONS)]
-        [score] = [score for score in scores if score is not None]
-        due.append(float(score) / 1000 - now_s)
-    return due
 
 
 # -- several shards --
@@ -361,9 +228,8 @@ async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_a
     mine = {lease.url for lease in one.take_leases()}
     killed_s = time.monotonic()
     await other.kill()
-    again: list[Lease] = []
 
-    await until(lambda: again.extend(one.take_leases()) or len(again) == len(theirs))
+    again = await one.take_some(len(theirs))
 
     assert {lease.url for lease in again} == theirs
     assert mine & theirs == set()
@@ -434,8 +300,8 @@ async def test_the_number_of_shards_goes_from_two_to_one_and_back_while_running(
                 shard.fetch(lease)
             holding = []
             for shard in shards.made:
-                while len(holding) < 10 and isinstance(lease := shard.feed.take(), Lease):
-                    holding.append((shard, lease))
+                while len(holding) < 10 and isinstance(taken := shard.feed.take(), Lease):
+                    holding.append((shard, taken))
             return len(done) >= count
 
         return step
@@ -598,9 +464,8 @@ async def test_a_lease_that_hangs_is_lent_again_and_its_late_end_counts_for_noth
     shard = await shards.open(limits=replace(LIMITS, lease_s=0.3), rules=DelayRules(0.0, backoff_s=0.05))
     await until(lambda: shard.feed.pacer.buffered)
     [stuck] = shard.take_leases()
-    again: list[Lease] = []
 
-    await until(lambda: again.extend(shard.take_leases()) or again)
+    again = await shard.take_some()
     shard.feed.hold_page(stuck, b"late")
     shard.fetch(stuck)
     shard.fetch(again[0])
@@ -613,10 +478,6 @@ async def test_a_lease_that_hangs_is_lent_again_and_its_late_end_counts_for_noth
 
 
 # -- robots.txt --
-
-
-def rules_of(text: str, status: int | None = 200) -> RobotRules:
-    return RobotRules.from_response(status, text.encode(), "crawlproj")
 
 
 async def robots_shard(shards: Shards, *urls: str, delay_s: float = 0.0, retry_s: float = 60.0) -> Shard:
@@ -637,8 +498,7 @@ async def test_robots_txt_is_asked_for_first_and_once_and_forbidden_urls_are_ski
     assert isinstance(fetch, RobotsFetch)
     assert fetch.url == "https://a.test/robots.txt"
     shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /no/"), Ended(200))
-    taken: list[Lease] = []
-    await until(lambda: taken.extend(shard.take_leases()) or taken)
+    taken = await shard.take_some()
     assert [lease.url for lease in taken] == ["https://a.test/yes"]
     shard.fetch(taken[0])
     await until(lambda: not shard.take() and not shard.feed.has_work)
@@ -675,9 +535,7 @@ async def test_a_crawl_delay_holds_for_every_page_and_is_known_to_whoever_takes_
     await until(lambda: not shard.feed._settlements)
 
     assert min(gaps_s) >= 0.299
-    states = [await shards.door.command("HGET", keys.domains(RUN, p), "a.test") for p in range(PARTITIONS)]
-    [state] = [state for state in states if state]
-    assert state.split()[5] == b"300"
+    assert (await shards.state("a.test"))[5] == "300"
 
 
 async def test_a_crawl_delay_is_noted_before_the_first_page_is_fetched(shards: Shards) -> None:
@@ -685,13 +543,25 @@ async def test_a_crawl_delay_is_noted_before_the_first_page_is_fetched(shards: S
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 20"), Ended(200))
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 1.5"), Ended(200))
     await until(lambda: not shard.feed._settlements)
 
-    states = [await shards.door.command("HGET", keys.domains(RUN, p), "a.test") for p in range(PARTITIONS)]
-    [state] = [state for state in states if state]
-    assert state.split()[5] == b"20000"
+    assert (await shards.state("a.test"))[5] == "1500"
     assert (await shards.figures()).leased == 1
+
+
+async def test_a_crawl_delay_longer_than_a_chain_gives_the_urls_back_until_then(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/")
+    [fetch] = shard.take()
+    assert isinstance(fetch, RobotsFetch)
+
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 20"), Ended(200))
+    await until(lambda: not shard.feed.has_work)
+
+    assert (await shards.state("a.test"))[5] == "20000"
+    assert (await shards.figures()).waiting == 1
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 19 < due_s <= 20.1
 
 
 async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shards: Shards) -> None:
@@ -703,29 +573,9 @@ async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shard
     await until(lambda: not shard.take() and not shard.feed.has_work)
 
     figures = await shards.figures()
-    assert (figures.waiting, figures.leased, figures.counts["returned"]) == (2, 0, 1)
+    assert (figures.waiting, figures.leased, figures.counts["reason:retry_robots"]) == (2, 0, 1)
     [due_s] = await ready_in_s(shards, "a.test")
     assert 58 < due_s <= 60.5
-
-
-async def test_robots_txt_that_never_can_be_had_ends_in_failures_with_a_page(shards: Shards) -> None:
-    shard = await robots_shard(shards, "https://a.test/", retry_s=0.02)
-    fetches = 0
-
-    def crawl() -> bool:
-        nonlocal fetches
-        for one in shard.take():
-            assert isinstance(one, RobotsFetch)
-            fetches += 1
-            shard.feed.robots_ended(one, rules_of("", None), Ended(error="dns"))
-        return fetches == 5 and not shard.feed.has_work
-
-    await until(crawl)
-    await until(lambda: not shard.feed._settlements)
-
-    figures = await shards.figures()
-    assert (figures.counts["failed"], figures.counts["reason:robots_unreachable"]) == (1, 1)
-    assert await shards.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"robots_unreachable"]
 
 
 async def test_a_redirected_robots_txt_is_the_domains_next_request(shards: Shards) -> None:
@@ -746,12 +596,12 @@ async def test_a_partition_is_not_given_away_while_a_robots_txt_of_it_is_on_its_
     held = set(shard.feed.partitions)
     shard.feed.number.number = 1
     await shards.run.set_shards(1)
-    await until(lambda: shard.feed._leaving == held)
+    await until(lambda: shard.feed._holdings.leaving == held)
 
     assert shard.ends == []
     for fetch in fetches:
         assert isinstance(fetch, RobotsFetch)
-        shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 30"), Ended(200))
+        shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 1"), Ended(200))
 
     assert shard.ends == []
     assert len(shard.feed._held) == len(fetches)
@@ -774,8 +624,7 @@ async def test_a_domain_handed_over_after_its_robots_txt_was_fetched_rests_first
 async def test_a_domain_with_several_at_once_gets_them(shards: Shards) -> None:
     shard = await shards.open(limits=LONG, rules=DelayRules(5.0, {"own.test": DomainRule(0.0, at_once=3)}))
     await shards.admit("https://own.test/first")
-    await until(lambda: shard.feed.pacer.buffered)
-    shard.fetch(*shard.take_leases())
+    shard.fetch(await shard.take_one())
     await until(lambda: not shard.feed.has_work)
 
     await shards.admit(*(f"https://own.test/{number}" for number in range(6)))
@@ -814,7 +663,7 @@ async def test_the_first_back_after_redis_was_away_takes_nothing_from_those_who_
     first, late = [await shards.open(number) for number in (0, 1)]
     await until(lambda: len(first.feed.partitions) == len(late.feed.partitions) == PARTITIONS // 2)
     # Past the time in which they leave each other's partitions alone because both have just come.
-    await until(lambda: boot_clock() > first.feed._judges_from_s)
+    await until(lambda: boot_clock() > first.feed._holdings._judges_from_s)
 
     server.pause()
     await late.kill()
@@ -822,9 +671,10 @@ async def test_the_first_back_after_redis_was_away_takes_nothing_from_those_who_
     await until(lambda: boot_clock() > lost_s + 2 * LIMITS.shard_lease_s)
     server.unpause()
     back_s = boot_clock()
-    await until(lambda: first.feed._judges_from_s > back_s)
+    await until(lambda: first.feed._holdings._judges_from_s > back_s)
 
-    assert len(first.feed._wanted) == len(first.feed.partitions) == PARTITIONS // 2
+    assert first.feed._holdings.try_at_s == {}
+    assert len(first.feed.partitions) == PARTITIONS // 2
     # Until it is plain that the other does not come back.
     await until(lambda: len(first.feed.partitions) == PARTITIONS)
     await first.kill()

@@ -1,0 +1,226 @@
+"""Shards of one run in the test's own loop: feeds on a real Redis, and what was said to them and by them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from crawlproj.errors import CrawlError
+from crawlproj.frontier.feed import Feed, FeedLimits, boot_clock
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.traps import TrapDetector
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Candidate, Lease, Outcome
+from crawlproj.politeness.pacing import DelayRules, Ended, Pacer
+from crawlproj.politeness.robots import RobotRules, RobotsCache
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door, pairs
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Figures, Run
+
+AGENT = "crawlproj"
+RUN = "web"
+PARTITIONS = 8
+#: Holds end quickly here, so that tests of what happens then are quick.
+SHARD_LEASE_S = 0.6
+LIMITS = FeedLimits(
+    batch=100,
+    chain=4,
+    chain_s=2.0,
+    lease_s=60.0,
+    shard_lease_s=SHARD_LEASE_S,
+    max_attempts=3,
+    queue_soft=5,
+    queue_hard=10,
+)
+#: Too long to end during a test.
+LONG = replace(LIMITS, shard_lease_s=30.0)
+
+
+async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+@dataclass
+class Shard:
+    """A feed, and what was said to it and by it."""
+
+    feed: Feed
+    skew_s: float = 0.0
+    works: int = 0
+    ends: list[tuple[str, CrawlError | None]] = field(default_factory=list)
+
+    def take(self) -> list[Lease | RobotsFetch]:
+        taken = []
+        while (one := self.feed.take()) is not None:
+            taken.append(one)
+        return taken
+
+    def take_leases(self) -> list[Lease]:
+        taken = self.take()
+        assert all(isinstance(one, Lease) for one in taken)
+        return [one for one in taken if isinstance(one, Lease)]
+
+    async def take_one(self) -> Lease:
+        """Wait for a lease; there must be one."""
+        [lease] = await self.take_some()
+        return lease
+
+    async def take_some(self, count: int = 1) -> list[Lease]:
+        """Wait for so many leases."""
+        taken: list[Lease] = []
+
+        def take() -> bool:
+            taken.extend(self.take_leases())
+            return len(taken) >= count
+
+        await until(take)
+        return taken
+
+    async def take_robots(self) -> RobotsFetch:
+        """Wait for a robots.txt to be asked for; there must be one, and nothing else."""
+        taken: list[Lease | RobotsFetch] = []
+
+        def take() -> bool:
+            taken.extend(self.take())
+            return bool(taken)
+
+        await until(take)
+        [fetch] = taken
+        assert isinstance(fetch, RobotsFetch)
+        return fetch
+
+    def fetch(self, lease: Lease, status: int = 200) -> None:
+        self.feed.ended(lease, Ended(status))
+        self.feed.finish(lease)
+
+    def fail(self, lease: Lease, ended: Ended | None = None) -> None:
+        """As the middleware and the spider do together."""
+        again = self.feed.ended(lease, ended or Ended(error="dns"))
+        self.feed.judge(lease, Outcome.RETRY if again else Outcome.FAILED, "dns")
+        self.feed.finish(lease)
+
+    async def kill(self) -> None:
+        """As SIGKILL would: no word to anybody."""
+        for task in self.feed._tasks:
+            task.cancel()
+        await asyncio.gather(*self.feed._tasks, return_exceptions=True)
+        self.feed._tasks = []
+
+
+class Shards:
+    """Makes shards of one run."""
+
+    def __init__(self, door: Door, run: Run) -> None:
+        self.door = door
+        self.run = run
+        self.made: list[Shard] = []
+
+    async def open(
+        self,
+        number: int = 0,
+        *,
+        limits: FeedLimits = LIMITS,
+        rules: DelayRules | None = None,
+        robots: RobotsCache | None = None,
+        traps: TrapDetector | None = None,
+        refusal: Callable[[str], str | None] = lambda url: None,
+        domain_bytes: int = 0,
+        process: ProcessName | None = None,
+        starting: bool = False,
+    ) -> Shard:
+        shard: Shard
+
+        def on_work() -> None:
+            shard.works += 1
+
+        # Of another machine, so that nobody can tell whether it is dead before its hold ends.
+        process = process or replace(ProcessName.of_this(), host="elsewhere")
+        feed = Feed(
+            Frontier(self.door, self.run.name, PARTITIONS, domain_bytes=domain_bytes),
+            ShardNumber(self.door, self.run.name, number, process, int(limits.shard_lease_s * 1000)),
+            self.run.read_map,
+            Pacer(rules or DelayRules(0.0)),
+            Gate(
+                self.door,
+                self.run.name,
+                PARTITIONS,
+                robots=Robots(AGENT, robots, self.store()) if robots is not None else None,
+                traps=traps,
+                refusal=refusal,
+            ),
+            limits,
+            failure_page=lambda lease, reason: reason.encode(),
+            on_work=on_work,
+            on_end=lambda reason, error: shard.ends.append((reason, error)),
+            clock=lambda: boot_clock() + shard.skew_s,
+        )
+        feed.starting = starting
+        shard = Shard(feed)
+        await feed.open()
+        self.made.append(shard)
+        return shard
+
+    def store(self) -> RobotsStore:
+        return RobotsStore(self.door, self.run.name, PARTITIONS, 10_000_000, AGENT)
+
+    async def figures(self) -> Figures:
+        return await self.run.figures()
+
+    async def admit(self, *urls: str) -> int:
+        """As a process outside would."""
+        return (
+            await Frontier(self.door, self.run.name, PARTITIONS).admit(Candidate(url) for url in urls)
+        ).new
+
+    async def unpark(self, domain: str) -> int:
+        """As a person would."""
+        frontier = Frontier(self.door, self.run.name, PARTITIONS)
+        return await frontier.unpark({partition_of(domain, PARTITIONS): [domain]})
+
+    async def state(self, domain: str) -> list[str]:
+        """What the frontier knows: next out fails admitted fetched delay bytes parked."""
+        name = keys.domains(RUN, partition_of(domain, PARTITIONS))
+        value: bytes = await self.door.command("HGET", name, domain)
+        return value.decode().split(" ")
+
+    async def parked(self) -> dict[str, str]:
+        """The domains set aside, with the reason."""
+        states = await self.door.pipeline([("HGETALL", keys.domains(RUN, p)) for p in range(PARTITIONS)])
+        known = [(domain, state.split(" ")[-1]) for partition in states for domain, state in pairs(partition)]
+        return {domain: reason for domain, reason in known if reason != "-"}
+
+    async def kill(self) -> None:
+        for shard in self.made:
+            await shard.kill()
+            if shard.feed._timer:
+                shard.feed._timer.cancel()
+
+
+async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
+    """In how many seconds each domain is due, by the server's clock."""
+    seconds, micros = await shards.door.command("TIME")
+    now_s = int(seconds) + int(micros) / 1e6
+    due = []
+    for domain in domains:
+        name = keys.ready(RUN, partition_of(domain, PARTITIONS))
+        score = await shards.door.command("ZSCORE", name, domain)
+        assert score is not None, f"{domain} is not ready"
+        due.append(float(score) / 1000 - now_s)
+    return due
+
+
+def rules_of(text: str, status: int | None = 200) -> RobotRules:
+    return RobotRules.from_response(status, text.encode(), AGENT)
+
+
+def sites(count: int, pages: int = 1) -> list[str]:
+    return [f"https://d{number}.test/{page}" for page in range(pages) for number in range(count)]
