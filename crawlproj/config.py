@@ -92,7 +92,7 @@ class Config:
         0, "How many bytes are fetched from a domain before it is parked; 0 means no limit.", least=0
     )
     delay_factor: float = ours(
-        0.0,
+        1.0,
         "A domain rests at least this many times its last response time between requests.",
         least=0,
         most=100,
@@ -113,14 +113,14 @@ class Config:
         most=86400,
     )
     give_up_failures: int = ours(
-        8,
+        6,
         "A domain that failed this often in a row is parked: its URLs are kept, and the run can end "
         "without them; 0 means never.",
         least=0,
         most=1000,
     )
     parked_seconds: float = ours(
-        86400.0,
+        3600.0,
         "How long such a domain stays parked before it is tried again, if the run still goes on then.",
         least=1,
         most=31_536_000,
@@ -187,7 +187,7 @@ class Config:
     skip_extensions: tuple[str, ...] = ours(
         SKIPPED_EXTENSIONS, "Links to files with these endings are not followed.", optional=True
     )
-    max_url: int = ours(2048, "How many characters a URL may have.", least=64, most=65_536)
+    max_url: int = ours(2048, "How many characters a URL may have.", least=64, most=2048)
     trap_segments: int = ours(
         3, "A URL in whose path a segment comes back more often than this is taken for a trap.", least=1
     )

@@ -23,7 +23,7 @@ from crawlproj.politeness.robots import MAX_ROBOTS_BYTES, MAX_ROBOTS_REDIRECTS, 
 
 #: Where the request for a robots.txt says so.
 ROBOTS = "crawl_robots"
-#: Larger ones are read in a thread: the loop has others to serve.
+#: Larger ones, and what may become larger, are read in a thread: the loop has others to serve.
 _LARGE_BYTES = 8 * 1024
 #: How many sitemaps of one robots.txt are followed.
 _MOST_SITEMAPS = 20
@@ -114,7 +114,8 @@ class RobotsTxt:
                 response.status, body, self._agent, MAX_ROBOTS_REDIRECTS
             ).prepare()
 
-        return await asyncio.to_thread(read) if len(response.body) > _LARGE_BYTES else read()
+        is_large = encoding or len(response.body) > _LARGE_BYTES
+        return await asyncio.to_thread(read) if is_large else read()
 
     def _follow(self, origin: str, rules: RobotRules) -> None:
         """Have the sitemaps of a site admitted, as far as they are its own domain's."""

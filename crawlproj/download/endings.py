@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 from email.utils import parsedate_to_datetime
 
-from scrapy.exceptions import DownloadCancelledError, IgnoreRequest, ResponseDataLossError
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadConnectionRefusedError,
+    IgnoreRequest,
+    ResponseDataLossError,
+)
 
-from crawlproj.download.connection import CertificateError
+from crawlproj.download.connection import CertificateError, ConnectTimeoutError, NoAnswerError, TlsError
 from crawlproj.download.guard import AddressRefusedError
 from crawlproj.download.handler import BadRequestError
 from crawlproj.download.wire import BadResponseError, HeadersTooLargeError
@@ -15,9 +21,21 @@ from crawlproj.politeness.pacing import Ended, Trouble
 
 #: We did not want the answer, or no more of it: the site is well, and asking again would end the same way.
 _UNWANTED = (IgnoreRequest, DownloadCancelledError)
-_FINAL = (AddressRefusedError, BadRequestError, CertificateError, HeadersTooLargeError)
-#: The site answers, if not as it should.
-_PAGE = (ResponseDataLossError, BadResponseError)
+#: What an error means; the first that fits. Anything else is trouble with the answer.
+_MEANINGS: tuple[tuple[Trouble, tuple[type[Exception], ...]], ...] = (
+    (Trouble.FINAL, (AddressRefusedError, BadRequestError, CertificateError, HeadersTooLargeError)),
+    (Trouble.PAGE, (ResponseDataLossError, BadResponseError)),
+    (
+        Trouble.SITE,
+        (
+            CannotResolveHostError,
+            ConnectTimeoutError,
+            DownloadConnectionRefusedError,
+            NoAnswerError,
+            TlsError,
+        ),
+    ),
+)
 _WORDS = re.compile(r"[A-Z][a-z0-9]*")
 
 
@@ -25,8 +43,10 @@ def ended_of(error: BaseException) -> Ended:
     """Return what a download that ended in *error* means for its domain."""
     if isinstance(error, _UNWANTED):
         return Ended()
-    means = Trouble.FINAL if isinstance(error, _FINAL) else Trouble.PAGE if isinstance(error, _PAGE) else None
-    return Ended(error=error_name(error), error_means=means or Trouble.SITE)
+    for means, errors in _MEANINGS:
+        if isinstance(error, errors):
+            return Ended(error=error_name(error), error_means=means)
+    return Ended(error=error_name(error))
 
 
 def error_name(error: BaseException | None) -> str:

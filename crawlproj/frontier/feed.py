@@ -182,7 +182,8 @@ class Feed:
         held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
         self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
         self._arm_timer(now_s)
-        return ended.retryable and lease.attempt + 1 < self._limits.max_attempts
+        most = self.pacer.rules.attempts(ended, self._limits.max_attempts)
+        return ended.retryable and lease.attempt + 1 < most
 
     def put_off(self, lease: Lease, wait_s: float) -> None:
         """Give *lease* back, not fetched after all: its domain is to wait for so long."""

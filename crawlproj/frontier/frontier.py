@@ -7,6 +7,7 @@ received, settle counts a lease once.
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,6 +147,25 @@ class Frontier:
             if answer[2:]:
                 spent[partition] = [domain.decode() for domain in answer[2:]]
         return due_in_ms, spent
+
+    async def trap(self, urls: Mapping[str, tuple[int, str]]) -> None:
+        """Park URLs (with depth and reason) that are traps by their looks, instead of admitting them."""
+        by_partition: defaultdict[int, list[str | int]] = defaultdict(list)
+        now_ms = self._now_ms() or int(time.time() * 1000)
+        for url, (depth, reason) in urls.items():
+            domain = domain_of(url)
+            entry = f"{reason} {lane_of(0)} {domain} {encode_entry(url, domain, depth, 0)}"
+            by_partition[partition_of(domain, self.partitions)] += (now_ms, entry)
+        await self.door.pipeline(
+            [
+                command
+                for partition, members in by_partition.items()
+                for command in (
+                    ("ZADD", keys.trapped(self.run, partition), "NX", *members),
+                    ("ZREMRANGEBYRANK", keys.trapped(self.run, partition), 0, -1 - self._trapped_urls),
+                )
+            ]
+        )
 
     async def park(self, hold: Hold, domains: Iterable[tuple[str, str, int]]) -> int:
         """Set aside (domain, reason, ms; -1: for good), their URLs with them. Returns how many.

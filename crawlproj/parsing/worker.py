@@ -42,6 +42,8 @@ _IDLE_S = 1.0
 #: How often a parser that cannot write looks whether it can again.
 _ROOM_LOOK_S = 1.0
 _SUMMARY_S = 10.0
+#: How many links that look like traps are kept from the pages of one batch; all are counted.
+_MOST_TRAPS = 200
 #: How far sitemaps may name sitemaps: an index of indexes, and no further.
 _MOST_SITEMAP_LEVELS = 3
 #: A batch of pages waits for its links to be admitted together, but not a batch of sitemaps.
@@ -101,6 +103,8 @@ class Parser:
         self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
         #: Links admitted from the pages of the open segment, and links refused, by reason.
         self._segment_links = 0
+        #: Links of the pages at hand that look like traps: depth and reason.
+        self._traps: dict[str, tuple[int, str]] = {}
         self._segment_refusals: Counter[str] = Counter()
         self.is_stopping = False
         self._beaten_s = float("-inf")
@@ -212,6 +216,8 @@ class Parser:
                 continue
             if reason := refusal(link, depth, page.url):
                 self._segment_refusals[reason] += 1
+                if reason.startswith("trap_") and len(self._traps) < _MOST_TRAPS:
+                    self._traps[link] = depth, reason
             else:
                 candidates[link] = Candidate(link, depth)
 
@@ -221,6 +227,9 @@ class Parser:
             self._links += admitted
             self._segment_links += admitted
             candidates.clear()
+        if self._traps:
+            await self._frontier.trap(self._traps)
+            self._traps.clear()
 
     def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
         """Return a page and what it says. A page that takes too long takes this process with it."""

@@ -6,6 +6,7 @@ The frontier lends a domain to one shard at a time; while it is lent, the Pacer 
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,9 @@ class Trouble(Enum):
     NONE = "none"
     #: Another try may end better.
     PAGE = "page"
-    #: Another try may end better, later: the site cannot be reached, or asks us to slow down.
+    #: The site was reached, but no whole answer came: whether it is the page or the site, nobody knows.
+    ANSWER = "answer"
+    #: The site cannot be reached, or asks us to slow down. The page is not to blame.
     SITE = "site"
     #: Another try would end the same way.
     FINAL = "final"
@@ -49,7 +52,7 @@ class Ended:
     latency_s: float = 0.0
     retry_after_s: float | None = None
     error: str = ""
-    error_means: Trouble = Trouble.SITE
+    error_means: Trouble = Trouble.ANSWER
 
     @property
     def trouble(self) -> Trouble:
@@ -61,7 +64,11 @@ class Ended:
 
     @property
     def retryable(self) -> bool:
-        return self.trouble in (Trouble.PAGE, Trouble.SITE)
+        return self.trouble in (Trouble.PAGE, Trouble.ANSWER, Trouble.SITE)
+
+    @property
+    def hurts_site(self) -> bool:
+        return self.trouble in (Trouble.ANSWER, Trouble.SITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +105,18 @@ class DelayRules:
     def rule(self, domain: str) -> DomainRule:
         return self.domains.get(domain) or DomainRule(self.delay_s)
 
+    def attempts(self, ended: Ended, most: int) -> int:
+        """Return how often a URL may be tried, *most* being its share, when a try *ended* like this.
+
+        What is its site's fault counts against the site: that is parked before its URLs are used up.
+        """
+        if ended.trouble is not Trouble.SITE:
+            return most
+        return max(most, self.give_up) if self.give_up else sys.maxsize
+
     def rest(self, delay_s: float, ended: Ended, fails: int) -> Rest:
         """Return how a domain rests after a request, *fails* being its failures in a row before."""
-        if ended.trouble is not Trouble.SITE:
+        if not ended.hurts_site:
             return Rest(max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s)))
         asked_s = min(ended.retry_after_s or 0.0, MOST_RETRY_AFTER_S)
         if self.give_up and fails + 1 >= self.give_up:
@@ -255,7 +271,7 @@ class Pacer:
 
     def _ended(self, line: _Line, ended: Ended, now_s: float) -> tuple[float, str]:
         rest = self.rules.rest(line.delay_s, ended, line.fails)
-        if ended.trouble is Trouble.SITE:
+        if ended.hurts_site:
             line.fails += 1
         elif ended.trouble is not Trouble.FINAL:
             line.fails = 0

@@ -102,7 +102,7 @@ def test_a_paused_shard_that_was_replaced_stops_itself(crew_of: Callable[..., An
 
 
 def test_shards_change_from_two_to_three_to_one_while_running(crew_of: Callable[..., Any]) -> None:
-    crew = crew_of(WorldSpec(seed=4, domains=24, pages_per_domain=30, size_spread=0.3, latency_ms=20))
+    crew = crew_of(WorldSpec(seed=4, domains=24, pages_per_domain=80, size_spread=0.3, latency_ms=20))
     first, second = crew.start(shards=2)
     crew.wait_for_fetched(60)
 
