@@ -1,7 +1,7 @@
 # Everything a person types. Each target sets up what it needs; there is no step to do by hand.
 #
 #   make crawl                     crawl the bundled simulated web
-#   make crawl SEEDS=seeds.txt     crawl from seeds (a file, or URLs)
+#   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, or URLs)
 #   make test                      check, then every test
 #
 # Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
@@ -12,6 +12,7 @@ DATA    ?= data
 RUN     ?=
 ARGS    ?=
 SEEDS   ?=
+CONTACT ?=
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -28,7 +29,7 @@ help:
 	@echo 'make check | bench | fmt | lock | clean'
 
 crawl: $(CRAWL_READY)
-	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) --parsers $(PARSERS) --data $(DATA) $(if $(RUN),--run $(RUN)) $(ARGS)
+	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) --parsers $(PARSERS) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # One after the other: the tests of real processes measure time, and two at once would measure each other.
 test: check

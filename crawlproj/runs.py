@@ -17,7 +17,7 @@ from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name, r
 logger = logging.getLogger(__name__)
 
 #: Version of the keys of a run. A run of another version is refused, not guessed at.
-KEYS_VERSION = 1
+KEYS_VERSION = 2
 
 
 @dataclass(slots=True)

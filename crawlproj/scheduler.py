@@ -176,6 +176,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             "delay": 0,
             "jitter": 0,
         }
+        seams.keep_cookies_at_home()
         seams.attach(engine, on_leave=self._on_leave, on_closing=self._on_closing)
         self.crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._leader = leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)

@@ -16,6 +16,8 @@ from typing import Any, cast
 import scrapy
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
+from scrapy.downloadermiddlewares import cookies
+from tldextract import TLDExtract
 
 from crawlproj.errors import CrawlError
 
@@ -56,6 +58,14 @@ def attach(
         return close()
 
     slot.close = close_and_tell
+
+
+def keep_cookies_at_home() -> None:
+    """Have Scrapy's cookies use the public-suffix list they came with.
+
+    By itself it would be fetched from the web: blocking the loop, and past the address guard.
+    """
+    cookies._split_domain = TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
 
 
 def wake(engine: ExecutionEngine) -> None:
