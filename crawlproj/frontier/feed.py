@@ -470,6 +470,8 @@ class Feed:
             [(self._holdings.holds[p], each) for p in due],
             chain=self._limits.chain,
             chain_ms=int(self._limits.chain_s * 1000),
+            # They wait here for their domain's delay: half of the room is for those that can go at once.
+            behind=max(0, self._limits.batch // 2 - self.pacer.buffered) // len(due),
         )
         for lease in leases:
             self._held[lease.token] = _Held(lease)

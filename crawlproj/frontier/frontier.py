@@ -77,17 +77,18 @@ class Frontier:
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
-        self, wanted: Sequence[tuple[Hold, int]], *, chain: int, chain_ms: int
+        self, wanted: Sequence[tuple[Hold, int]], *, chain: int, chain_ms: int, behind: int = 2**31
     ) -> tuple[list[Lease], dict[int, int]]:
         """Lend up to so many URLs of each partition held, of domains that are due, a chain of each domain.
 
-        A domain stays checked out until all its leases are settled. Returns the leases, and for each
-        partition the ms until its next domain is due (-1: none waits). Raises Fenced.
+        Of a partition, no more than *behind* wait behind the first of their chain. A domain stays checked out
+        until all its leases are settled. Returns the leases, and for each partition the ms until its next
+        domain is due (-1: none waits). Raises Fenced.
         """
         calls = [
             (
                 self._keys(hold.partition),
-                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number],
+                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number, behind],
             )
             for hold, count in wanted
         ]

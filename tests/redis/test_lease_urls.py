@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -74,6 +75,21 @@ async def test_a_fetched_domain_is_lent_a_chain_in_order(owned: FrontierAtHand) 
 
     assert [lease.url for lease in leases] == [f"https://a.test/{number}" for number in range(8)]
     assert (await owned.state("a.test"))["out"] == 8
+
+
+@pytest.mark.parametrize(
+    ("behind", "sizes"), [(0, [1, 1, 1]), (1, [1, 1, 2]), (5, [1, 3, 4]), (99, [4, 4, 4])]
+)
+async def test_of_every_domain_one_url_is_lent_and_of_all_together_so_many_behind_it(
+    owned: FrontierAtHand, behind: int, sizes: list[int]
+) -> None:
+    domains = ("a.test", "b.test", "c.test")
+    await fetched_once(owned, *domains)
+    await owned.admit(*(f"https://{domain}/{number}" for domain in domains for number in range(9)))
+
+    leases, _ = await owned.frontier.lease([(owned.hold, 50)], chain=4, chain_ms=1000, behind=behind)
+
+    assert sorted(Counter(lease.domain for lease in leases).values()) == sizes
 
 
 @pytest.mark.parametrize(("delay_ms", "expected"), [(100, 8), (500, 4), (1999, 1), (2000, 1), (60_000, 1)])

@@ -6,6 +6,7 @@
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how many  ARGV[4] longest chain
 -- ARGV[5] longest time a chain may take (ms)  ARGV[6] number of the last lease the owner has received
+-- ARGV[7] how many may be behind the first of a chain, in all chains
 -- returns {ms until the next domain is due (-1: none waits), then per lease: token, fails, delay}
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. tostring(meta[1])) end
@@ -15,7 +16,7 @@ if now == 0 then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local number, reply, size, added, gone, changed = tonumber(meta[2] or 0), {0}, 1, {}, {}, {}
-local first = number
+local first, behind = number, tonumber(ARGV[7])
 local function tell(token, fails, delay)
   reply[size + 1], reply[size + 2], reply[size + 3] = token, fails, delay
   size, room = size + 3, room - 1
@@ -37,7 +38,7 @@ while room > 0 do
   local states = redis.call('HMGET', KEYS[3], unpack(due_domains))
   for n, domain in ipairs(due_domains) do
     local due, out, fails, total, fetched, delay, rest = string.match(states[n], '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)(.*)$')
-    local want = math.min(chain, room)
+    local want = math.min(chain, room, 1 + behind)
     -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
     if fetched == '0' or fails ~= '0' then want = 1
     elseif delay ~= '0' then want = math.max(1, math.min(want, math.floor(chain_ms / delay))) end
@@ -54,7 +55,7 @@ while room > 0 do
       end
       left = left - #entries
     end
-    gone[#gone + 1] = domain
+    gone[#gone + 1], behind = domain, math.min(behind, behind + 1 - want + left)
     table.insert(changed, domain)
     table.insert(changed, table.concat({due, out + want - left, fails, total, fetched, delay}, ' ') .. rest)
     if room <= 0 then break end
