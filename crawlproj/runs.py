@@ -261,6 +261,7 @@ async def status_of(run: Run) -> dict[str, Any]:
     figures, run_map = await run.figures(), await run.read_map()
     counts = figures.counts
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
+    aside = await _set_aside(run)
     return {
         "run": run.name,
         "state": run_map.state,
@@ -276,6 +277,9 @@ async def status_of(run: Run) -> dict[str, Any]:
         "reclaimed": counts["reclaimed"],
         "admitted": figures.admitted,
         "by_reason": reasons,
+        "filtered": aside.filtered,
+        "parked_domains": aside.parked_domains,
+        "trapped_kept": aside.trapped_urls,
         "pages_queued": figures.queue_pages,
         "pages_being_parsed": sum(figures.taken.values()),
         "pages_stored": figures.stored,
@@ -288,6 +292,32 @@ async def status_of(run: Run) -> dict[str, Any]:
         },
         "parsers": figures.taken,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """What is not crawled for now, or never was admitted."""
+
+    parked_domains: int
+    trapped_urls: int
+    filtered: dict[str, int]
+
+
+async def _set_aside(run: Run) -> _Aside:
+    everywhere = range(run.partitions)
+    counters, *sizes = await run.door.pipeline(
+        [
+            ("HGETALL", keys.page_counters(run.name)),
+            *(("ZCARD", keys.parked(run.name, p)) for p in everywhere),
+            *(("ZCARD", keys.trapped(run.name, p)) for p in everywhere),
+        ]
+    )
+    filtered = {
+        name.removeprefix("filtered:"): int(count)
+        for name, count in sorted(pairs(counters))
+        if name.startswith("filtered:")
+    }
+    return _Aside(sum(sizes[: run.partitions]), sum(sizes[run.partitions :]), filtered)
 
 
 async def _read_record(door: Door, name: str) -> dict[str, str]:
