@@ -1,0 +1,235 @@
+"""How often sites are asked, in simulated time: the feed's clock and the frontier's are the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from crawlproj.config import Config, load_config
+from crawlproj.frontier.feed import Feed, FeedLimits
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.robots import RobotsStore
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Candidate, Lease, Outcome
+from crawlproj.politeness.pacing import DelayRules, Ended, Pacer
+from crawlproj.politeness.robots import RobotsCache
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Run
+from tests.redis.shards import AGENT, RUN, rules_of
+
+PARTITIONS = 16
+START_MS = 1_800_000_000_000
+#: Longer than the feed's linger and the way to Redis together.
+TURN_S = 0.02
+#: Puts URLs behind the one a domain has: faster than admitting millions of them.
+FILL = """
+local entries, left = {}, tonumber(ARGV[1])
+for i = 1, 1000 do entries[i] = '0 0 s/x' end
+while left > 0 do
+  redis.call('RPUSH', KEYS[1], unpack(entries, 1, math.min(left, 1000)))
+  left = left - 1000
+end
+redis.call('HINCRBY', KEYS[2], 'waiting', ARGV[1])
+redis.call('HINCRBY', KEYS[2], 'admitted', ARGV[1])
+"""
+
+
+@dataclass
+class Simulation:
+    """A shard with the settings people get, one turn after the other, on a web of *answers*."""
+
+    door: Door
+    run: Run
+    config: Config
+    is_asking_robots: bool = False
+    now_s: float = 0.0
+    #: When each domain was asked, for a page or for its robots.txt.
+    asked_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        config = self.config
+        store = RobotsStore(self.door, RUN, PARTITIONS, config.robots_bytes, AGENT, now_ms=self.now_ms)
+        cache = RobotsCache(1000, config.robots_seconds, config.backoff_seconds)
+        self.frontier = Frontier(self.door, RUN, PARTITIONS, now_ms=self.now_ms)
+        self.feed = Feed(
+            self.frontier,
+            ShardNumber(self.door, RUN, 0, ProcessName.of_this(), 3_600_000),
+            self.run.read_map,
+            Pacer(
+                DelayRules(
+                    1.0,
+                    factor=config.delay_factor,
+                    max_delay_s=config.max_delay_seconds,
+                    backoff_s=config.backoff_seconds,
+                    max_backoff_s=config.max_backoff_seconds,
+                    give_up=config.give_up_failures,
+                    parked_s=config.parked_seconds,
+                )
+            ),
+            Gate(
+                self.door,
+                RUN,
+                PARTITIONS,
+                robots=Robots(AGENT, cache, store) if self.is_asking_robots else None,
+            ),
+            FeedLimits(
+                batch=config.lease_batch,
+                chain=config.chain,
+                chain_s=config.chain_seconds,
+                lease_s=config.lease_seconds,
+                shard_lease_s=config.shard_lease_seconds,
+                max_attempts=config.max_attempts,
+                queue_soft=config.page_queue_soft,
+                queue_hard=config.page_queue_hard,
+            ),
+            on_work=lambda: None,
+            on_end=lambda reason, error: pytest.fail(f"the feed ended: {reason} {error}"),
+            clock=lambda: self.now_s,
+        )
+
+    def now_ms(self) -> int:
+        return START_MS + round(self.now_s * 1000)
+
+    async def fill(self, urls: dict[str, int]) -> None:
+        """Have so many URLs of each domain wait."""
+        await self.frontier.admit(Candidate(f"https://{domain}/") for domain in urls)
+        partitions = {domain: partition_of(domain, PARTITIONS) for domain in urls}
+        await self.door.pipeline(
+            [
+                (
+                    "EVAL",
+                    FILL,
+                    2,
+                    f"{keys.queue_prefix(RUN, p)}1:{domain}",
+                    keys.meta(RUN, p),
+                    urls[domain] - 1,
+                )
+                for domain, p in partitions.items()
+            ]
+        )
+
+    async def open(self) -> None:
+        await self.feed.number.claim()
+        await self.feed._keep()
+
+    async def pass_time(self, seconds: float, answer: Callable[[str], Ended], turn_s: float = TURN_S) -> None:
+        """Take turns for so long; every request ends at once with *answer* of its domain."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            await self.feed._turn()
+            while (one := self.feed.take()) is not None:
+                self.asked_s.setdefault(one.domain, []).append(self.now_s)
+                self._end(one, answer(one.domain))
+            self.now_s += turn_s
+
+    def _end(self, one: Lease | RobotsFetch, ended: Ended) -> None:
+        if isinstance(one, RobotsFetch):
+            self.feed.robots_ended(one, rules_of("", ended.status or None), ended)
+            return
+        if self.feed.ended(one, ended):
+            self.feed.judge(one, Outcome.RETRY, "again")
+        self.feed.finish(one)
+
+    @property
+    def requests(self) -> int:
+        return sum(map(len, self.asked_s.values()))
+
+
+@pytest.fixture
+async def simulate(door: Door) -> AsyncIterator[Callable[..., Simulation]]:
+    run = await Run.open(door, RUN, partitions=PARTITIONS, shards=1)
+    made: list[Simulation] = []
+
+    def make(*, is_asking_robots: bool = False, **settings: object) -> Simulation:
+        made.append(Simulation(door, run, load_config(settings), is_asking_robots))
+        return made[-1]
+
+    yield make
+    for simulation in made:
+        if simulation.feed._timer:
+            simulation.feed._timer.cancel()
+
+
+@pytest.mark.parametrize("is_hot_there", [True, False], ids=["a hot domain", "none"])
+async def test_two_thousand_domains_are_fetched_at_the_rate_they_allow_whatever_one_of_them_holds(
+    simulate: Callable[..., Simulation], is_hot_there: bool
+) -> None:
+    simulation = simulate()
+    await simulation.fill({f"d{number}.test": 12 for number in range(2000)})
+    if is_hot_there:
+        await simulation.fill({"hot.test": 99 * 12 * 2000})
+    await simulation.open()
+
+    await simulation.pass_time(10.0, lambda domain: Ended(200))
+
+    of_others = simulation.requests - len(simulation.asked_s.get("hot.test", []))
+    # With and without it within 2 % of each other, as both are of the same cap.
+    assert of_others >= 0.98 * 2000 * 10
+    for asked_s in simulation.asked_s.values():
+        assert min(gaps(asked_s)) > 0.999
+
+
+@pytest.mark.parametrize("is_asking_robots", [True, False], ids=["robots.txt", "pages"])
+async def test_a_dead_domain_is_asked_less_than_ten_times_an_hour_and_keeps_its_urls(
+    simulate: Callable[..., Simulation], is_asking_robots: bool
+) -> None:
+    simulation = simulate(is_asking_robots=is_asking_robots)
+    await simulation.fill({"dead.test": 100})
+    await simulation.open()
+
+    await simulation.pass_time(3600.0, lambda domain: Ended(error="connection_refused"), turn_s=1.0)
+
+    assert 2 <= simulation.requests < 10
+    assert (await simulation.run.figures()).counts["parked"] == 100
+
+
+@pytest.mark.parametrize("ended", [Ended(error="connection_refused"), Ended(429)], ids=["dead", "throttled"])
+async def test_a_domain_in_trouble_comes_back_by_itself(
+    simulate: Callable[..., Simulation], ended: Ended
+) -> None:
+    simulation = simulate(is_asking_robots=True)
+    await simulation.fill({"a.test": 12})
+    await simulation.open()
+    await simulation.pass_time(1800.0, lambda domain: ended, turn_s=2.0)
+    assert (await simulation.run.figures()).counts["parked"] == 12
+    before = simulation.requests
+
+    simulation.now_s += simulation.config.parked_seconds
+    await simulation.pass_time(1800.0, lambda domain: Ended(200), turn_s=1.0)
+
+    assert before < 10
+    # Its robots.txt first.
+    assert simulation.requests == before + 1 + 12
+    figures = await simulation.run.figures()
+    assert (figures.counts["done"], figures.counts["parked"], figures.waiting) == (12, 0, 0)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_domain_that_throttles_everything_is_asked_ten_times_less_within_ten_requests(
+    simulate: Callable[..., Simulation], status: int
+) -> None:
+    simulation = simulate()
+    await simulation.fill({"busy.test": 100})
+    await simulation.open()
+    await simulation.pass_time(5.0, lambda domain: Ended(200))
+    well_s = gaps(simulation.asked_s["busy.test"])
+    simulation.asked_s.clear()
+
+    await simulation.pass_time(3600.0, lambda domain: Ended(status), turn_s=0.5)
+
+    throttled_s = gaps(simulation.asked_s["busy.test"][:10])
+    assert max(well_s) < 1.1
+    assert throttled_s == sorted(throttled_s)
+    assert throttled_s[-1] >= 10 * max(well_s)
+    assert sum(throttled_s) / len(throttled_s) >= 10 * max(well_s)
+
+
+def gaps(times_s: list[float]) -> list[float]:
+    return [later - one for one, later in pairwise(times_s)]
