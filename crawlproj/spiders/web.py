@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Response
+from scrapy.settings import BaseSettings
 from twisted.python.failure import Failure
 
 from crawlproj import seams
@@ -91,6 +92,14 @@ class WebSpider(Spider):
         super().__init__()
         self.shard, self.shards, self.run, self.seeds = shard, shards, run, seeds
         self._others = others
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Apply `custom_settings`; Scrapy itself would replace the project's tables, guard and all."""
+        for name, value in cls.custom_settings.items():
+            if isinstance(value, dict):
+                value = {**settings[name], **value}
+            settings.set(name, value, priority="spider")
 
     def check_arguments(self) -> None:
         """Refuse arguments nobody knows, and rules that are none.

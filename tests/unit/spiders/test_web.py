@@ -1,13 +1,57 @@
 from __future__ import annotations
 
+import pytest
 from scrapy.crawler import Crawler
+from scrapy.settings import Settings
 
+from crawlproj import settings as project
 from crawlproj.spiders.web import WebSpider
 
 
-def test_nothing_but_http_can_be_downloaded_whatever_a_lease_says() -> None:
-    crawler = Crawler(WebSpider)
+@pytest.fixture
+def crawler() -> Crawler:
+    """The spider as `scrapy crawl web` makes it, with the settings of the project."""
+    settings = Settings()
+    settings.setmodule(project, priority="project")
+    crawler = Crawler(WebSpider, settings)
+    # As Scrapy's process does with a crawler that was made before: the spider's must go over them.
+    crawler.settings.update(settings)
+    return crawler
 
+
+def test_nothing_but_http_can_be_downloaded_whatever_a_lease_says(crawler: Crawler) -> None:
     handlers = crawler.settings.getwithbase("DOWNLOAD_HANDLERS")
 
     assert {scheme for scheme, handler in handlers.items() if handler} == {"http", "https"}
+
+
+def test_everything_is_downloaded_past_the_address_guard(crawler: Crawler) -> None:
+    handlers = crawler.settings.getwithbase("DOWNLOAD_HANDLERS")
+
+    assert {handler for handler in handlers.values() if handler} == {"crawlproj.download.handler.HttpHandler"}
+
+
+def test_whoever_crawls_introduces_himself(crawler: Crawler) -> None:
+    middlewares = crawler.settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+
+    assert middlewares["crawlproj.middlewares.Introduction"] == 500
+    assert middlewares["scrapy.downloadermiddlewares.useragent.UserAgentMiddleware"] is None
+
+
+def test_redirects_and_retries_are_left_to_the_frontier(crawler: Crawler) -> None:
+    middlewares = crawler.settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+
+    assert middlewares["scrapy.downloadermiddlewares.redirect.RedirectMiddleware"] is None
+    assert middlewares["scrapy.downloadermiddlewares.retry.RetryMiddleware"] is None
+    assert middlewares["crawlproj.middlewares.RetryLater"] == 950
+    assert middlewares["crawlproj.middlewares.DomainFeedback"] is None
+
+
+def test_what_the_command_line_says_goes_over_the_spiders_own_settings() -> None:
+    settings = Settings()
+    settings.setmodule(project, priority="project")
+    settings.set("CONCURRENT_ITEMS", 7, priority="cmdline")
+
+    crawler = Crawler(WebSpider, settings)
+
+    assert crawler.settings.getint("CONCURRENT_ITEMS") == 7
