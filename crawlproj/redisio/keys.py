@@ -1,7 +1,8 @@
 """Every Redis key of the project: a function each, its docstring says type, owner and lifetime.
 
-Keys of a partition share the hash tag ``{run:pN}``, keys of a run the tag ``{run}``: each group lives in
-one slot of a Redis Cluster. ``python -m crawlproj.redisio.keys`` prints docs/keyspace.md.
+Keys of a partition share the hash tag ``{run:pN}``, keys of a run the tag ``{run}``, keys of an IP address
+the tag ``{run:address}``: each group lives in one slot of a Redis Cluster.
+``python -m crawlproj.redisio.keys`` prints docs/keyspace.md.
 """
 
 from __future__ import annotations
@@ -146,6 +147,16 @@ def start_urls_taken(run: str, number: int) -> str:
     return _run(run, f"start-urls-taken:{number}")
 
 
+def address(run: str, ip: str) -> str:
+    """hash · with CRAWL_IP_DELAY: token, began and until of the request now at this IP address; free, when the next may begin; took, how long requests take; tail, the last place in line; turn, the next one promised · expires by itself, also without the run"""
+    return _address(run, ip, "address")
+
+
+def address_line(run: str, ip: str) -> str:
+    """zset · domains that wait for this IP address, scored by the time of their place (ms) · expires with the hash above"""
+    return _address(run, ip, "line")
+
+
 def runs() -> str:
     """set · names of all runs in this Redis · until a run is deleted"""
     return "crawl:runs"
@@ -155,12 +166,23 @@ def _partition(run: str, partition: int, name: str) -> str:
     return f"crawl:{{{run}:p{partition}}}:{name}"
 
 
+def _address(run: str, ip: str, name: str) -> str:
+    return f"crawl:{{{run}:{ip}}}:{name}"
+
+
 def _run(run: str, name: str) -> str:
     return f"crawl:{{{run}}}:{name}"
 
 
 def _document() -> str:
-    sample = {"run": "RUN", "partition": "N", "number": "I", "parser": "PARSER", "spider": "SPIDER"}
+    sample = {
+        "run": "RUN",
+        "partition": "N",
+        "number": "I",
+        "parser": "PARSER",
+        "spider": "SPIDER",
+        "ip": "IP",
+    }
     lines = [
         "# Keys in Redis",
         "",

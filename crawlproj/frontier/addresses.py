@@ -1,0 +1,93 @@
+"""One request at a time at each IP address, whatever its domain and shard, and a rest after each.
+
+Kept in Redis; see enter_address.lua for who comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable
+
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+
+
+class AddressGate:
+    """``now_ms`` is for tests; the server's clock is used otherwise."""
+
+    def __init__(
+        self, door: Door, run: str, delay_s: float, *, now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        self.delay_s = delay_s
+        self._door = door
+        self._run = run
+        self._delay_ms = math.ceil(delay_s * 1000)
+        self._now_ms = now_ms
+        #: Told to leave, and perhaps waited for by nobody.
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def visit(self, domain: str) -> Visit:
+        return Visit(self, domain)
+
+    async def enter(self, address: str, domain: str, token: bytes, flight_s: float) -> float:
+        """Return 0 when *token* is inside now, else after how many seconds *domain* should ask again."""
+        wait_ms = await self._door.run(
+            "enter_address",
+            [keys.address(self._run, address), keys.address_line(self._run, address)],
+            [self._now_ms(), token, domain, self._delay_ms, math.ceil(flight_s * 1000)],
+        )
+        return int(wait_ms) / 1000
+
+    async def leave(self, address: str, token: bytes) -> bool:
+        """Tell that the request of *token* ended. Returns whether it was still inside."""
+        name = keys.address(self._run, address)
+        return bool(await self._door.run("leave_address", [name], [self._now_ms(), token, self._delay_ms]))
+
+    async def leave_after(self, entering: asyncio.Task[float], address: str, token: bytes) -> None:
+        """Leave if *token* got in, once that is known: on another connection `leave` could overtake `enter`."""
+
+        async def leave() -> None:
+            if not await entering:
+                await self.leave(address, token)
+
+        task = asyncio.create_task(leave(), name="leave address")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        await asyncio.shield(task)
+
+
+class Visit:
+    """One request's way through the gate: at one address at a time. `leave` must be called in the end."""
+
+    def __init__(self, gate: AddressGate, domain: str) -> None:
+        self._gate = gate
+        self._domain = domain
+        self._address = ""
+        self._token = b""
+        self._entering: asyncio.Task[float] | None = None
+
+    async def enter(self, address: str, flight_s: float) -> float:
+        """Return 0 when *address* may be asked now, else the seconds to wait before another visit.
+
+        The request must have ended after *flight_s*: from then on others may be let in.
+        """
+        if self._entering is not None:
+            if address == self._address:
+                return 0.0
+            await self.leave()
+        self._address, self._token = address, os.urandom(8)
+        entering = self._gate.enter(address, self._domain, self._token, flight_s)
+        self._entering = asyncio.create_task(entering, name="enter address")
+        # Neither a cancelled download nor its deadline ends this: `leave` must know what came of it.
+        done, _ = await asyncio.wait({self._entering}, timeout=flight_s / 2)
+        # No answer: Redis is away, which is no fault of the site.
+        return self._entering.result() if done else self._gate.delay_s
+
+    async def leave(self) -> None:
+        """Tell that the request ended, or was never made. Carried out even if the caller is cancelled."""
+        if self._entering is None:
+            return
+        entering, self._entering = self._entering, None
+        await self._gate.leave_after(entering, self._address, self._token)

@@ -1,0 +1,172 @@
+"""The gate of an IP address: callers of two shards on one Redis, also when they are cancelled or die."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from crawlproj.frontier.addresses import AddressGate, Visit
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from tests.conftest import RedisServer
+from tests.redis.conftest import RUN
+from tests.redis.shards import until
+
+IP = "192.0.2.1"
+OTHER_IP = "192.0.2.2"
+
+
+@pytest.fixture
+async def doors(door: Door, redis_url: str, tmp_path: Path) -> AsyncIterator[list[Door]]:
+    """Two processes' worth."""
+    second = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+    yield [door, second]
+    await second.close()
+
+
+async def is_inside(door: Door, ip: str = IP) -> bool:
+    return bool(await door.command("HEXISTS", keys.address(RUN, ip), "token"))
+
+
+async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(doors: list[Door]) -> None:
+    gates = [AddressGate(door, RUN, 0.02) for door in doors]
+    seen: list[tuple[float, float]] = []
+
+    async def crawl(gate: AddressGate, domain: str) -> None:
+        for _ in range(3):
+            visit = gate.visit(domain)
+            while wait_s := await visit.enter(IP, 30.0):
+                await visit.leave()
+                await asyncio.sleep(wait_s)
+            begun_s = time.monotonic()
+            await asyncio.sleep(0.002)
+            seen.append((begun_s, time.monotonic()))
+            await visit.leave()
+
+    await asyncio.gather(*(crawl(gates[number % 2], f"d{number}.test") for number in range(8)))
+
+    seen.sort()
+    assert len(seen) == 24
+    assert min(after[0] - before[1] for before, after in pairwise(seen)) >= 0.02
+
+
+async def test_a_visit_to_the_same_address_twice_is_one(door: Door) -> None:
+    visit = AddressGate(door, RUN, 60.0).visit("a.test")
+
+    assert await visit.enter(IP, 30.0) == 0
+    assert await visit.enter(IP, 30.0) == 0
+
+
+async def test_a_visit_to_another_address_leaves_the_first(door: Door) -> None:
+    visit = AddressGate(door, RUN, 60.0).visit("a.test")
+    await visit.enter(IP, 30.0)
+
+    assert await visit.enter(OTHER_IP, 30.0) == 0
+
+    assert not await is_inside(door)
+    assert await is_inside(door, OTHER_IP)
+
+
+async def test_who_was_not_let_in_does_not_end_the_visit_of_another(door: Door) -> None:
+    gate = AddressGate(door, RUN, 60.0)
+    await gate.visit("a.test").enter(IP, 30.0)
+    refused = gate.visit("b.test")
+
+    assert await refused.enter(IP, 30.0) >= 60
+    await refused.leave()
+
+    assert await is_inside(door)
+
+
+async def test_a_visit_that_never_began_may_be_left(door: Door) -> None:
+    await AddressGate(door, RUN, 60.0).visit("a.test").leave()
+
+    assert await door.command("DBSIZE") == 0
+
+
+async def download(visit: Visit, entered: Callable[[], None] = lambda: None) -> None:
+    """As the handler does."""
+    try:
+        if not await visit.enter(IP, 30.0):
+            entered()
+            await asyncio.Event().wait()
+    finally:
+        await visit.leave()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_download_cancelled_at_any_moment_of_its_entry_leaves(door: Door, turns: int) -> None:
+    task = asyncio.create_task(download(AddressGate(door, RUN, 0.0).visit("a.test")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+    task.cancel()
+    # As some do who cannot wait.
+    asyncio.get_running_loop().call_soon(task.cancel)
+    await asyncio.gather(task, return_exceptions=True)
+
+    # Whatever is still on its way to Redis.
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.gather(*others, return_exceptions=True)
+    assert not await is_inside(door)
+
+
+async def test_a_download_cancelled_while_it_waits_for_the_answer_leaves(door: Door) -> None:
+    entered = asyncio.Event()
+    task = asyncio.create_task(download(AddressGate(door, RUN, 0.0).visit("a.test"), entered.set))
+    await entered.wait()
+    assert await is_inside(door)
+
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert not await is_inside(door)
+
+
+async def test_the_end_of_a_killed_shards_request_is_not_waited_for_longer_than_it_may_take(
+    door: Door,
+) -> None:
+    now_ms = 1_800_000_000_000
+    gate = AddressGate(door, RUN, 1.0, now_ms=lambda: now_ms)
+    await gate.visit("killed.test").enter(IP, 5.0)
+
+    now_ms += 5000
+    resting_s = await gate.visit("b.test").enter(IP, 5.0)
+    now_ms += 1000
+
+    assert resting_s == 1.0
+    assert await gate.visit("b.test").enter(IP, 5.0) == 0
+
+
+async def test_while_redis_is_away_a_download_is_put_off_in_time_and_leaves_later(
+    redis_server_factory: Callable[..., RedisServer], tmp_path: Path
+) -> None:
+    server = redis_server_factory()
+    door = await Door.open(url=server.url, data_dir=tmp_path, wait_s=10)
+    visit = AddressGate(door, RUN, 3.0).visit("a.test")
+    server.pause()
+
+    wait_s = await visit.enter(IP, 0.2)
+    leaving = asyncio.create_task(visit.leave())
+    server.unpause()
+    await leaving
+
+    assert wait_s == 3.0
+    assert not await is_inside(door)
+    await door.close()
+
+
+async def test_no_task_is_left_behind(door: Door) -> None:
+    gate = AddressGate(door, RUN, 0.0)
+    visit = gate.visit("a.test")
+    await visit.enter(IP, 30.0)
+    await visit.leave()
+
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+    assert not gate._leaving
