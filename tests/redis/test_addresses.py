@@ -128,6 +128,23 @@ async def test_a_download_cancelled_while_it_waits_for_the_answer_leaves(door: D
     assert not await is_inside(door)
 
 
+async def test_leaving_does_not_overtake_an_entry_that_takes_its_time(door: Door) -> None:
+    gate = AddressGate(door, RUN, 0.0)
+    delivered = asyncio.Event()
+
+    async def enter_late() -> float:
+        await delivered.wait()
+        return await gate.enter(IP, "a.test", b"token", 30.0)
+
+    leaving = asyncio.create_task(gate.leave_after(asyncio.create_task(enter_late()), IP, b"token"))
+    for _ in range(20):
+        await door.command("PING")
+    delivered.set()
+    await leaving
+
+    assert not await is_inside(door)
+
+
 async def test_the_end_of_a_killed_shards_request_is_not_waited_for_longer_than_it_may_take(
     door: Door,
 ) -> None:
