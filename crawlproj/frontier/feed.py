@@ -182,6 +182,9 @@ class Feed:
         held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
         self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
         self._arm_timer(now_s)
+        if park and ended.trouble is Trouble.SITE:
+            # It is parked with its site, however often it was tried.
+            return True
         most = self.pacer.rules.attempts(ended, self._limits.max_attempts)
         return ended.retryable and lease.attempt + 1 < most
 

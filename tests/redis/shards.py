@@ -16,7 +16,7 @@ from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.politeness.pacing import DelayRules, Ended, Pacer
+from crawlproj.politeness.pacing import DelayRules, Ended, Pacer, Trouble
 from crawlproj.politeness.robots import RobotRules, RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door, pairs
@@ -104,7 +104,7 @@ class Shard:
 
     def fail(self, lease: Lease, ended: Ended | None = None) -> None:
         """As the middleware and the spider do together."""
-        again = self.feed.ended(lease, ended or Ended(error="dns"))
+        again = self.feed.ended(lease, ended or Ended(error="dns", error_means=Trouble.SITE))
         self.feed.judge(lease, Outcome.RETRY if again else Outcome.FAILED, "dns")
         self.feed.finish(lease)
 

@@ -52,6 +52,29 @@ async def test_a_domain_that_fails_too_often_in_a_row_is_parked_with_its_urls_an
     assert shard.take() == []
 
 
+async def test_the_only_url_of_a_domain_that_cannot_be_reached_is_parked_with_it(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG, rules=QUICK)
+
+    for _ in range(2):
+        await fail_until_parked(shards, shard, times=1 if await shards.unpark("a.test") else 3)
+
+    figures = await shards.figures()
+    assert (figures.counts["parked"], figures.counts["failed"]) == (1, 0)
+
+
+async def test_a_url_that_gets_no_whole_answer_uses_up_its_tries(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG, rules=QUICK)
+
+    for _ in range(3):
+        shard.fail(await shard.take_one(), Ended(error="timeout"))
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (figures.counts["parked"], figures.counts["failed"]) == (0, 1)
+
+
 async def test_a_good_answer_between_failures_keeps_a_domain_going(shards: Shards) -> None:
     await shards.admit(*pages_of("a.test", 8))
     shard = await shards.open(limits=LONG, rules=QUICK)

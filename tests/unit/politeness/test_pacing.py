@@ -77,7 +77,7 @@ def test_more_failures_in_a_row_never_shorten_a_rest(
 def test_a_site_that_says_when_is_not_asked_before(
     rules: DelayRules, ended: Ended, delay_s: float, fails: int
 ) -> None:
-    if ended.trouble is Trouble.SITE and ended.retry_after_s is not None:
+    if ended.hurts_site and ended.retry_after_s is not None:
         assert rules.rest(delay_s, ended, fails).wait_s >= ended.retry_after_s
 
 
@@ -138,7 +138,8 @@ def test_a_site_that_fails_too_often_or_asks_for_too_long_a_rest_is_parked(
         (Ended(429), Trouble.SITE, True),
         (Ended(502), Trouble.SITE, True),
         (Ended(524), Trouble.SITE, True),
-        (Ended(error="dns"), Trouble.SITE, True),
+        (Ended(error="timeout"), Trouble.ANSWER, True),
+        (Ended(error="dns", error_means=Trouble.SITE), Trouble.SITE, True),
         (Ended(error="cut", error_means=Trouble.PAGE), Trouble.PAGE, True),
         (Ended(error="refused", error_means=Trouble.FINAL), Trouble.FINAL, False),
         (Ended(200, error="cut short", error_means=Trouble.FINAL), Trouble.FINAL, False),
@@ -148,6 +149,20 @@ def test_what_an_end_says_of_the_site_and_of_another_try(
     ended: Ended, trouble: Trouble, retryable: bool
 ) -> None:
     assert (ended.trouble, ended.retryable) == (trouble, retryable)
+
+
+@pytest.mark.parametrize(
+    ("give_up", "ended", "attempts"),
+    [
+        (8, Ended(500), 3),
+        (8, Ended(error="timeout"), 3),
+        (8, Ended(429), 8),
+        (2, Ended(429), 3),
+        (8, Ended(error="dns", error_means=Trouble.SITE), 8),
+    ],
+)
+def test_a_url_has_more_tries_where_its_site_is_to_blame(give_up: int, ended: Ended, attempts: int) -> None:
+    assert replace(RULES, give_up=give_up).attempts(ended, 3) == attempts
 
 
 # -- which URL may go --
