@@ -12,6 +12,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawlproj.config import load_config
+from crawlproj.download.connection import AddressBusyError
 from crawlproj.download.endings import ended_of, retry_after_s
 from crawlproj.download.guard import NoContactError
 from crawlproj.errors import BadSetting
@@ -57,6 +58,11 @@ class DomainFeedback:
         if isinstance(exception, NoContactError):
             # Nothing else would end better: every public site would be refused.
             self._feed.stop(BadSetting(str(exception)))
+        if isinstance(exception, AddressBusyError):
+            lease = request.meta.get("crawl_lease")
+            if isinstance(lease, Lease):
+                self._feed.put_off(lease, exception.wait_s)
+            return
         self._tell(request, ended_of(exception), 0)
 
     def _tell(self, request: Request, ended: Ended, fetched_bytes: int) -> bool:

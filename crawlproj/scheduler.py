@@ -28,6 +28,7 @@ from crawlproj.errors import (
     RedisAway,
     RequestNotSerialisable,
 )
+from crawlproj.frontier.addresses import AddressGate
 from crawlproj.frontier.feed import Feed, FeedLimits
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
@@ -163,6 +164,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         )
         self._robots = RobotsTxt(self.feed, config.robots_agent, follows_sitemaps=config.sitemaps)
         self.crawler.feed = self.feed  # type: ignore[attr-defined]  # where pipelines and middlewares find it
+        if config.ip_delay:
+            # Where the download handler finds it.
+            self.crawler.address_gate = AddressGate(door, name, config.ip_delay)  # type: ignore[attr-defined]
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()

@@ -13,9 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
-from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError, DownloadTimeoutError
+from scrapy.exceptions import (
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    IgnoreRequest,
+)
 
 from crawlproj.download.wire import Head, ResponseParser
+from crawlproj.frontier.addresses import Visit
 
 #: A host with a dead address is tried at one more, not at all of them.
 MAX_ADDRESSES = 2
@@ -52,6 +58,14 @@ class CertificateError(TlsError):
 
 class NoAnswerError(DownloadFailedError):
     """The connection ended before a single byte of the response."""
+
+
+class AddressBusyError(IgnoreRequest):
+    """It is not our turn at this IP address (CRAWL_IP_DELAY): nothing was sent, try again after *wait_s*."""
+
+    def __init__(self, address: str, wait_s: float) -> None:
+        super().__init__(f"It is our turn at {address} in {wait_s:g} s (CRAWL_IP_DELAY).")
+        self.wait_s = wait_s
 
 
 class Origin(NamedTuple):
@@ -332,20 +346,25 @@ class Pool:
         is_head: bool,
         may_repeat: bool,
         deadline_s: float,
+        visit: Visit | None = None,
     ) -> str | None:
         """Send *request* to *origin*; returns as `Connection.ask` does.
 
         On an idle connection if there is one. If that turns out to be closed before a single byte of the
         response came, the request is sent once more on a new one, provided that it *may_repeat*.
+        With a *visit*, which is the caller's to end, only when it is let in at the address; raises
+        AddressBusyError otherwise.
         """
         connection = self._take_idle(origin)
+        if connection is not None and visit is not None:
+            connection = await self._enter_with(connection, visit, deadline_s)
         if connection is not None:
             try:
                 return await self._ask(connection, request, receiver, is_head, deadline_s)
             except NoAnswerError:
                 if not may_repeat:
                     raise
-        connection = await self._connect(origin, deadline_s)
+        connection = await self._connect(origin, deadline_s, visit)
         return await self._ask(connection, request, receiver, is_head, deadline_s)
 
     async def close(self) -> None:
@@ -365,6 +384,16 @@ class Pool:
         if connection.keep_s:
             self._keep(connection)
         return loss
+
+    async def _enter_with(self, connection: Connection, visit: Visit, deadline_s: float) -> Connection | None:
+        """Return *connection* once it is our turn at its address, or None if it was closed meanwhile."""
+        try:
+            await _enter(visit, connection.address, deadline_s)
+        except BaseException:
+            # Others want the place it takes there.
+            connection.close()
+            raise
+        return connection if connection.is_open else None
 
     # --- idle connections -----------------------------------------------------------------------------
 
@@ -415,19 +444,19 @@ class Pool:
 
     # --- new connections ------------------------------------------------------------------------------
 
-    async def _connect(self, origin: Origin, deadline_s: float) -> Connection:
+    async def _connect(self, origin: Origin, deadline_s: float, visit: Visit | None) -> Connection:
         try:
             async with asyncio.timeout_at(deadline_s):
                 addresses = self._allowed(await self._resolver.resolve(origin.host), origin.port)
                 *others, last = addresses[:MAX_ADDRESSES]
                 for address in others:
                     try:
-                        return await self._open_to(origin, address)
+                        return await self._open_to(origin, address, deadline_s, visit)
                     except TlsError:
                         raise
                     except (ConnectTimeoutError, DownloadConnectionRefusedError, DownloadFailedError):
                         continue
-                return await self._open_to(origin, last)
+                return await self._open_to(origin, last, deadline_s, visit)
         except TimeoutError:
             raise TotalTimeoutError(f"{origin.host} was not connected to within DOWNLOAD_TIMEOUT.") from None
 
@@ -445,7 +474,11 @@ class Pool:
             raise refusal
         return allowed
 
-    async def _open_to(self, origin: Origin, address: str) -> Connection:
+    async def _open_to(
+        self, origin: Origin, address: str, deadline_s: float, visit: Visit | None
+    ) -> Connection:
+        if visit is not None:
+            await _enter(visit, address, deadline_s)
         is_tls = origin.scheme == "https"
         where = f"{origin.host} at {address}, port {origin.port}"
         try:
@@ -474,6 +507,12 @@ class Pool:
             raise DownloadFailedError(f"{where}: {error}.") from error
         self._open.add(connection)
         return connection
+
+
+async def _enter(visit: Visit, address: str, deadline_s: float) -> None:
+    wait_s = await visit.enter(address, max(0.001, deadline_s - asyncio.get_running_loop().time()))
+    if wait_s:
+        raise AddressBusyError(address, wait_s)
 
 
 def make_tls_context(

@@ -38,6 +38,8 @@ from crawlproj.download.connection import Limits, Origin, Pool, make_tls_context
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.resolver import Resolver
 from crawlproj.download.wire import Head
+from crawlproj.frontier.addresses import AddressGate
+from crawlproj.model.urls import domain_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +108,9 @@ class HttpHandler(BaseDownloadHandler):
     Every connection goes to an address that the guard has passed. Requests with a ``proxy`` in their meta
     are handed to Scrapy's own handler: then it is the proxy that connects, and only an address in place of
     a host name can be checked.
+
+    With an ``address_gate`` on the crawler (CRAWL_IP_DELAY) a request that it is not yet the turn of raises
+    AddressBusyError; a proxy's are not counted.
     """
 
     lazy = True
@@ -140,14 +145,21 @@ class HttpHandler(BaseDownloadHandler):
             warn_bytes=meta.get("download_warnsize", self._warn_bytes),
         )
         is_head = request.method == "HEAD"
-        loss = await self._client.pool.exchange(
-            target.origin,
-            write_request(request, target),
-            download,
-            is_head=is_head,
-            may_repeat=is_head or request.method == "GET",
-            deadline_s=asyncio.get_running_loop().time() + total_s,
-        )
+        gate: AddressGate | None = getattr(self.crawler, "address_gate", None)
+        visit = gate.visit(domain_of(request.url)) if gate is not None else None
+        try:
+            loss = await self._client.pool.exchange(
+                target.origin,
+                write_request(request, target),
+                download,
+                is_head=is_head,
+                may_repeat=is_head or request.method == "GET",
+                deadline_s=asyncio.get_running_loop().time() + total_s,
+                visit=visit,
+            )
+        finally:
+            if visit is not None:
+                await visit.leave()
         if loss is not None:
             self._lose(request, download, loss)
         return download.response()

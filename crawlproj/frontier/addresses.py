@@ -46,7 +46,7 @@ class AddressGate:
         return bool(await self._door.run("leave_address", [name], [self._now_ms(), token, self._delay_ms]))
 
     async def leave_after(self, entering: asyncio.Task[float], address: str, token: bytes) -> None:
-        """Leave if *token* got in, once that is known: on another connection `leave` could overtake `enter`."""
+        """Leave if *token* got in, once that is known: `leave` could overtake `enter` on its way to Redis."""
 
         async def leave() -> None:
             if not await entering:

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crawlproj.errors import CrawlError, Fenced
 from crawlproj.frontier.frontier import Frontier
@@ -258,7 +258,7 @@ class Feed:
             self.robots_ended(fetch, RobotRules(self._gate.agent, retry=True), ended)
             return
         now_s = self._clock()
-        self._gate.ask_at(fetch, url)
+        self._gate.ask_next(replace(fetch, url=url, redirects=fetch.redirects + 1))
         self.pacer.asked(fetch.domain, ended, now_s)
         self._arm_timer(now_s)
 
@@ -266,6 +266,13 @@ class Feed:
         """Have the robots.txt of *origin* fetched at *url*, in another domain, by whoever owns that."""
         extra = f'{ROBOTS_FOR}{json.dumps(origin)},"hops":{hops}}}'
         self.add([Candidate(url, priority=1, extra=extra, mark=None)])
+
+    def robots_put_off(self, fetch: RobotsFetch, wait_s: float) -> None:
+        """Tell that a robots.txt was not asked for after all: its domain is to wait for so long."""
+        self.pacer.not_asked(fetch.domain)
+        if fetch.redirects:
+            self._gate.ask_next(fetch)
+        self._return_leases(self._withdraw_domain(fetch.domain), self._clock() + wait_s)
 
     def robots_impossible(self, fetch: RobotsFetch, reason: str) -> None:
         """Tell that a robots.txt can never be had, nor anything else of its origin."""

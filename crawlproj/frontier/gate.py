@@ -114,9 +114,9 @@ class Gate:
         assert self.robots is not None
         return self.robots.cache.trouble(origin)
 
-    def ask_at(self, fetch: RobotsFetch, url: str) -> None:
-        """Have the robots.txt that redirects asked for at *url* next."""
-        self._moved[fetch.origin] = RobotsFetch(fetch.origin, fetch.domain, url, fetch.redirects + 1)
+    def ask_next(self, fetch: RobotsFetch) -> None:
+        """Have the robots.txt asked for where *fetch* says, such as where it redirected to."""
+        self._moved[fetch.origin] = fetch
 
     @property
     def has_news(self) -> bool:

@@ -222,6 +222,11 @@ class Pacer:
         self._lines[domain].asking = False
         return self._ended(self._lines[domain], ended, now_s)
 
+    def not_asked(self, domain: str) -> None:
+        """Tell that the robots.txt which kept all others of *domain* waiting was not requested after all."""
+        self._lines[domain].asking = False
+        self._end(self._lines[domain], 0.0)
+
     def slow_down(self, domain: str, delay_s: float) -> bool:
         """Take a longer delay for *domain*, such as a Crawl-delay. Returns whether it changed."""
         line = self._lines[domain]
