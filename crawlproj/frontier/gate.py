@@ -98,6 +98,11 @@ class Gate:
         reason = self._traps.judge(lease.domain, lease.url)
         return Refusal(Outcome.TRAPPED, reason) if reason is not None else None
 
+    def take_back(self, lease: Lease) -> None:
+        """Tell that *lease*, which might be fetched, was not."""
+        if self._traps is not None and not lease.attempt:
+            self._traps.take_back(lease.domain, lease.url)
+
     def crawl_delay_s(self, url: str, now_s: float) -> float:
         """Return the Crawl-delay of the site of *url*, 0 if it has none or is not known."""
         rules = self.robots.cache.get(origin_of(url), now_s) if self.robots else None

@@ -112,6 +112,16 @@ class TrapDetector:
         self.news.append((domain, shape, reason))
         return reason
 
+    def take_back(self, domain: str, url: str) -> None:
+        """Forget that *url* was counted: it was not fetched after all, and is judged again."""
+        known, mark = self._domains.get(domain), hash(shape_of(url))
+        if known is None or not known.asked[mark]:
+            return
+        known.asked[mark] -= 1
+        if not known.asked[mark]:
+            del known.asked[mark]
+            self._shapes -= 1
+
     def close(self, domain: str, shape: str, reason: str) -> None:
         """Take every URL of *shape* for a trap from now on."""
         known = self._known(domain)
