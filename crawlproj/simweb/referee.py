@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
+from math import inf
 from pathlib import Path
 
 from protego import Protego
@@ -47,6 +48,8 @@ class Rules:
     seeds: tuple[str, ...] | None = None
     #: How often a URL is tried at most.
     attempts: int = 3
+    #: How often one that answers 429 is: that is what its site says, and may count against the site instead.
+    throttled_attempts: int = 6
     #: Whether it reads the sitemaps that robots.txt names.
     sitemaps: bool = False
     #: It need not keep a longer Crawl-delay than this.
@@ -210,19 +213,22 @@ class Referee:
         }
 
     def tried_too_often(self) -> dict[str, int]:
-        """URLs asked for more often than ``rules.attempts``, robots and sitemaps aside.
+        """URLs asked for more often than the rules allow, robots and sitemaps aside.
 
         A request to a throttled or dead domain is no try of the URL: the domain refused all of them.
         """
         tries = Counter(
             url for url, r in zip(self._urls, self.requests, strict=True) if r.fault not in _WHOLE_DOMAIN
         )
-        often = {url: count for url, count in tries.items() if count > self.rules.attempts}
-        return {
-            url: n
-            for url, n in often.items()
-            if (page := self.world.page(url)) is None or page.kind not in _FREE
-        }
+        return {url: count for url, count in tries.items() if count > self._tries_allowed(url)}
+
+    def _tries_allowed(self, url: str) -> float:
+        page = self.world.page(url)
+        if page is not None and page.kind in _FREE:
+            return inf
+        if page is not None and page.fault is Fault.THROTTLE:
+            return self.rules.throttled_attempts
+        return self.rules.attempts
 
     def before_robots(self) -> set[str]:
         """URLs asked for before their domain's robots.txt was known: answered, and not by a 5xx."""
@@ -398,7 +404,7 @@ class Referee:
         problems += _problem("forbidden or invented", dict.fromkeys(self.forbidden(), ""))
         problems += _problem("asked for before robots.txt", dict.fromkeys(self.before_robots(), ""))
         often = {url: f"{n} times" for url, n in self.tried_too_often().items()}
-        problems += _problem(f"tried more than {self.rules.attempts} times", often)
+        problems += _problem("tried too often", often)
 
         endless = dict.fromkeys(self.endless_redirects(), "")
         problems += _problem(f"redirects followed further than {self.rules.max_redirects}", endless)

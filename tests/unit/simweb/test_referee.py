@@ -11,7 +11,7 @@ import pytest
 from protego import Protego
 
 from crawlproj.simweb.accesslog import Request, read_log
-from crawlproj.simweb.faults import ALWAYS
+from crawlproj.simweb.faults import ALWAYS, Fault
 from crawlproj.simweb.graph import Kind, World, WorldSpec
 from crawlproj.simweb.referee import Referee, Rules, Verdict
 from crawlproj.simweb.sites import Robots
@@ -173,7 +173,19 @@ def test_a_url_tried_too_often_is_counted(log: list[Request]) -> None:
     statuses = (500, 500, 500, 200)
     log += [request(last.url, last.start_ms + 500 * n, status=status) for n, status in enumerate(statuses)]
 
-    assert "tried more than 3 times" in problem_of(judge(log))
+    assert "tried too often" in problem_of(judge(log))
+
+
+def test_a_url_that_answers_429_may_be_tried_as_often_as_its_site() -> None:
+    world = World(
+        WorldSpec.calm(domains=1, pages_per_domain=30, port=PORT, throttle_share=0.3, permanent_share=1)
+    )
+    pages = filter(None, map(world.page, sorted(Referee(world, []).expected())))
+    url = next(page.url for page in pages if page.fault is Fault.THROTTLE)
+    tries = [request(url, 5000.0 * n, status=429) for n in range(7)]
+
+    assert Referee(world, tries[:6]).tried_too_often() == {}
+    assert Referee(world, tries).tried_too_often() == {url: 7}
 
 
 def test_a_page_that_fails_once_is_missed_unless_it_was_tried_again() -> None:
