@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +26,7 @@ from crawlproj.redisio import embedded
 from crawlproj.redisio.client import Door
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
-from crawlproj.simweb.referee import Referee
+from crawlproj.simweb.referee import Referee, Rules
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 
@@ -163,8 +164,14 @@ class Crew:
         for process in expected_to_end or [p for p in self.processes if p.is_running]:
             assert process.wait() == 0, process.log[-3000:]
 
-    def referee(self) -> Referee:
-        return self.simweb.referee()
+    def referee(self, rules: Rules | None = None) -> Referee:
+        return self.simweb.referee(rules=rules)
+
+    def assert_polite(self, rules: Rules | None = None, *, twice_at_most: int = 0) -> None:
+        """The referee has nothing to object to."""
+        delay_ms = float(self.settings["DOWNLOAD_DELAY"]) * 1000
+        verdict = self.referee(rules).verdict(min_gap_ms=delay_ms, twice_allowed=twice_at_most)
+        assert verdict.ok, verdict.report()
 
     def assert_content(self, *, twice_at_most: int = 0) -> None:
         """The referee has nothing to object to, and what was fetched is stored, once.
@@ -172,10 +179,7 @@ class Crew:
         *twice_at_most*: URLs that may have been fetched a second time, because a process that held them
         was killed while fetching.
         """
-        verdict = self.referee().verdict(
-            min_gap_ms=float(self.settings["DOWNLOAD_DELAY"]) * 1000, twice_allowed=twice_at_most
-        )
-        assert verdict.ok, verdict.report()
+        self.assert_polite(twice_at_most=twice_at_most)
         stored = Counter(page["url"] for page in self.pages())
         assert [url for url, count in stored.items() if count > 1] == []
         assert self.referee().expected() - set(stored) == set()
@@ -207,21 +211,40 @@ def _ask_redis(url: str, field: str) -> str:
     return asyncio.run(ask())
 
 
-@pytest.fixture
-def crew_of(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
-    """Makes a crew on a simulated web: ``crew_of(WorldSpec(...), DOWNLOAD_DELAY="0.2")``."""
+@contextmanager
+def crews_in(directory: Path) -> Iterator[Callable[..., Crew]]:
     crews: list[Crew] = []
 
     def make(spec: WorldSpec, **settings: str) -> Crew:
-        simweb = SimwebProcess(spec, tmp_path)
+        simweb = SimwebProcess(spec, directory)
         simweb.__enter__()
-        crews.append(Crew(tmp_path, simweb, settings))
+        crews.append(Crew(directory, simweb, settings))
         return crews[-1]
 
-    yield make
-    for crew in crews:
-        crew.stop()
-        crew.simweb.stop()
+    try:
+        yield make
+    finally:
+        for crew in crews:
+            crew.stop()
+            crew.simweb.stop()
+
+
+@pytest.fixture
+def crew_of(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
+    """Makes a crew on a simulated web: ``crew_of(WorldSpec(...), DOWNLOAD_DELAY="0.2")``."""
+    with crews_in(tmp_path) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_crew_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Crew]]:
+    """The same for crawls that several tests of a module judge; each in a directory of its own."""
+    with ExitStack() as stack:
+
+        def make(spec: WorldSpec, **settings: str) -> Crew:
+            return stack.enter_context(crews_in(tmp_path_factory.mktemp("crew")))(spec, **settings)
+
+        yield make
 
 
 @pytest.fixture
