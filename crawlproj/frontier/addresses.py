@@ -13,6 +13,9 @@ from collections.abc import Callable
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 
+#: A wait so short is waited out: to give a lease back and have it lent again takes longer.
+BRIEF_S = 0.05
+
 
 class AddressGate:
     """``now_ms`` is for tests; the server's clock is used otherwise."""
@@ -78,12 +81,11 @@ class Visit:
                 return 0.0
             await self.leave()
         self._address, self._token = address, os.urandom(8)
-        entering = self._gate.enter(address, self._domain, self._token, flight_s)
-        self._entering = asyncio.create_task(entering, name="enter address")
-        # Neither a cancelled download nor its deadline ends this: `leave` must know what came of it.
-        done, _ = await asyncio.wait({self._entering}, timeout=flight_s / 2)
-        # No answer: Redis is away, which is no fault of the site.
-        return self._entering.result() if done else self._gate.delay_s
+        wait_s = await self._ask(flight_s)
+        if 0 < wait_s <= BRIEF_S:
+            await asyncio.sleep(wait_s)
+            wait_s = await self._ask(flight_s)
+        return wait_s
 
     async def leave(self) -> None:
         """Tell that the request ended, or was never made. Carried out even if the caller is cancelled."""
@@ -91,3 +93,11 @@ class Visit:
             return
         entering, self._entering = self._entering, None
         await self._gate.leave_after(entering, self._address, self._token)
+
+    async def _ask(self, flight_s: float) -> float:
+        entering = self._gate.enter(self._address, self._domain, self._token, flight_s)
+        self._entering = asyncio.create_task(entering, name="enter address")
+        # Neither a cancelled download nor its deadline ends this: `leave` must know what came of it.
+        done, _ = await asyncio.wait({self._entering}, timeout=flight_s / 2)
+        # No answer: Redis is away, which is no fault of the site.
+        return self._entering.result() if done else self._gate.delay_s

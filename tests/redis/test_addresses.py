@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlproj.frontier.addresses import AddressGate, Visit
+from crawlproj.frontier.addresses import BRIEF_S, AddressGate, Visit
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from tests.conftest import RedisServer
@@ -34,11 +34,11 @@ async def is_inside(door: Door, ip: str = IP) -> bool:
 
 
 async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(doors: list[Door]) -> None:
-    gates = [AddressGate(door, RUN, 0.02) for door in doors]
+    gates = [AddressGate(door, RUN, 0.08) for door in doors]
     seen: list[tuple[float, float]] = []
 
     async def crawl(gate: AddressGate, domain: str) -> None:
-        for _ in range(3):
+        for _ in range(2):
             visit = gate.visit(domain)
             while wait_s := await visit.enter(IP, 30.0):
                 await visit.leave()
@@ -48,11 +48,11 @@ async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(doo
             seen.append((begun_s, time.monotonic()))
             await visit.leave()
 
-    await asyncio.gather(*(crawl(gates[number % 2], f"d{number}.test") for number in range(8)))
+    await asyncio.gather(*(crawl(gates[number % 2], f"d{number}.test") for number in range(6)))
 
     seen.sort()
-    assert len(seen) == 24
-    assert min(after[0] - before[1] for before, after in pairwise(seen)) >= 0.02
+    assert len(seen) == 12
+    assert min(after[0] - before[1] for before, after in pairwise(seen)) >= 0.08
 
 
 async def test_a_visit_to_the_same_address_twice_is_one(door: Door) -> None:
@@ -70,6 +70,18 @@ async def test_a_visit_to_another_address_leaves_the_first(door: Door) -> None:
 
     assert not await is_inside(door)
     assert await is_inside(door, OTHER_IP)
+
+
+async def test_a_brief_wait_is_waited_out_and_a_longer_one_is_not(door: Door) -> None:
+    for delay_s, is_let_in in ((BRIEF_S / 2, True), (BRIEF_S * 4, False)):
+        gate = AddressGate(door, RUN, delay_s)
+        first, second = gate.visit("a.test"), gate.visit("b.test")
+        await first.enter(f"{IP} {delay_s}", 30.0)
+        await first.leave()
+
+        wait_s = await second.enter(f"{IP} {delay_s}", 30.0)
+
+        assert (wait_s == 0) is is_let_in
 
 
 async def test_who_was_not_let_in_does_not_end_the_visit_of_another(door: Door) -> None:

@@ -1,0 +1,113 @@
+"""Whose turn at an IP address it is not gives back what it was lent, and costs no try."""
+
+from __future__ import annotations
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from twisted.python.failure import Failure
+
+from crawlproj.download.connection import AddressBusyError
+from crawlproj.frontier.gate import RobotsFetch
+from crawlproj.middlewares import DomainFeedback, RetryLater
+from crawlproj.politeness.pacing import DelayRules, Ended
+from crawlproj.politeness.robots import RobotsCache
+from crawlproj.robotstxt import RobotsTxt
+from tests.redis.shards import AGENT, LONG, Shard, Shards, ready_in_s, rules_of, until
+
+QUICK = DelayRules(0.0, backoff_s=0.01, max_backoff_s=0.1, give_up=3, parked_s=600.0)
+IP = "192.0.2.1"
+
+
+def cache() -> RobotsCache:
+    return RobotsCache(100, 3600.0, 0.3)
+
+
+def put_off(shard: Shard, fetch: RobotsFetch, wait_s: float) -> None:
+    """As the downloader and the engine do with the request for a robots.txt."""
+    robots = RobotsTxt(shard.feed, AGENT, follows_sitemaps=False)
+    request = robots.request(fetch)
+    failure = Failure(AddressBusyError(IP, wait_s))  # type: ignore[no-untyped-call]
+    failure.request = request  # type: ignore[attr-defined]
+    assert request.errback is not None
+    request.errback(failure)
+    robots.left(request)
+
+
+@pytest.mark.parametrize("middleware", [DomainFeedback, RetryLater])
+async def test_a_url_whose_address_is_busy_is_given_back_with_its_wait_and_no_row(
+    shards: Shards, middleware: type[DomainFeedback]
+) -> None:
+    await shards.admit("https://a.test/1", "https://a.test/2")
+    shard = await shards.open(limits=LONG, rules=QUICK)
+    crawler = Crawler(Spider)
+    crawler.feed = shard.feed  # type: ignore[attr-defined]
+    lease = await shard.take_one()
+    request = Request(lease.url, meta={"crawl_lease": lease})
+
+    middleware(crawler).process_exception(request, AddressBusyError(IP, 40.0))
+    shard.feed.finish(lease)
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.queue_pages) == (2, 0, 0)
+    assert figures.counts["retried"] == figures.counts["failed"] == 0
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 38 < due_s <= 40.1
+
+
+async def test_a_url_given_back_comes_again_as_its_first_try(shards: Shards) -> None:
+    await shards.admit("https://a.test/1", "https://a.test/2")
+    shard = await shards.open(limits=LONG, rules=QUICK)
+
+    tries = []
+    for _ in range(10):
+        lease = await shard.take_one()
+        tries.append((lease.url, lease.attempt, lease.fails))
+        shard.feed.put_off(lease, 0.01)
+        shard.feed.finish(lease)
+
+    assert set(tries) == {("https://a.test/1", 0, 0)}
+
+
+async def test_a_robots_txt_whose_address_is_busy_has_its_domain_wait_and_is_asked_for_again(
+    shards: Shards,
+) -> None:
+    await shards.admit("https://a.test/1", "https://a.test/2")
+    shard = await shards.open(limits=LONG, rules=QUICK, robots=cache())
+    fetch = await shard.take_robots()
+
+    put_off(shard, fetch, 40.0)
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    assert (figures.waiting, figures.leased, figures.queue_pages) == (2, 0, 0)
+    [due_s] = await ready_in_s(shards, "a.test")
+    assert 38 < due_s <= 40.1
+    assert (await shards.state("a.test"))[2] == "0"
+
+
+async def test_a_robots_txt_put_off_many_times_is_still_asked_for_and_then_obeyed(shards: Shards) -> None:
+    await shards.admit("https://a.test/1")
+    shard = await shards.open(limits=LONG, rules=QUICK, robots=cache())
+
+    for _ in range(10):
+        fetch = await shard.take_robots()
+        assert fetch.url == "https://a.test/robots.txt"
+        put_off(shard, fetch, 0.01)
+    shard.feed.robots_ended(await shard.take_robots(), rules_of(""), Ended(200))
+
+    lease = await shard.take_one()
+    assert (lease.url, lease.attempt) == ("https://a.test/1", 0)
+
+
+async def test_a_robots_txt_that_moved_and_was_put_off_goes_on_from_where_it_was(shards: Shards) -> None:
+    await shards.admit("https://a.test/1")
+    shard = await shards.open(limits=LONG, rules=QUICK, robots=cache())
+    shard.feed.robots_moved(await shard.take_robots(), "https://www.a.test/robots.txt", Ended(302))
+
+    moved = await shard.take_robots()
+    put_off(shard, moved, 0.01)
+
+    assert moved.url == "https://www.a.test/robots.txt"
+    assert await shard.take_robots() == moved
