@@ -158,6 +158,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 queue_soft_bytes=config.page_queue_soft_bytes,
                 queue_hard_bytes=config.page_queue_hard_bytes,
             ),
+            promises=run,
             failure_page=self._failure_page,
             on_work=self._wake,
             on_end=self._on_end,
@@ -170,8 +171,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()
-        if await run.state() == "finished":
-            await run.set_state("running")
+        await run.begin(is_first=set((await run.read_map()).alive) <= {shard})
         await self.feed.open()
         engine = self.crawler.engine
         assert engine is not None
@@ -382,26 +382,22 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 await asyncio.sleep(pause_s)
                 if feed.starting and seams.start_is_exhausted(engine) and not feed.has_unsent:
                     feed.stop_starting()
-                if feed.has_work or feed.starting:
-                    pause_s, idle_s = _LEAD_S, 0.0
-                    continue
-                if not idle_s:
+                is_idle = not feed.has_work and not feed.starting
+                if is_idle and not idle_s:
                     # Handlers of spider_idle may bring more; the engine by itself looks only every 5 s.
                     self._wake()
-                idle_s += pause_s
-                pause_s = min(pause_s * 1.5, 2.0)
-                if not await leader.lead():
+                idle_s = idle_s + pause_s if is_idle else 0.0
+                pause_s = min(pause_s * 1.5, 2.0) if is_idle else _LEAD_S
+                # A run without limits cannot end while this shard has work.
+                if not (is_idle or feed.has_limits) or not await leader.lead():
                     continue
-                if await leader.is_over():
-                    if leader.never_seeded and idle_s < _SEED_GRACE_S:
-                        continue
-                    if leader.never_seeded:
-                        raise NoSeeds(
-                            f"Run {self.run.name!r} was never given a seed. Add some: "
-                            f"scrapy seed --run {self.run.name} FILE-OR-URL"
-                        )
-                    await self.run.set_state("finished")
+                if await leader.step():
                     return
+                if leader.never_seeded and idle_s >= _SEED_GRACE_S:
+                    raise NoSeeds(
+                        f"Run {self.run.name!r} was never given a seed. Add some: "
+                        f"scrapy seed --run {self.run.name} FILE-OR-URL"
+                    )
                 if leader.is_quiet:
                     # Only somebody from outside can bring work now, and that wakes us.
                     pause_s = min(max(_LEAD_S, self.idle_before_close - idle_s), max(pause_s, idle_s / 2))

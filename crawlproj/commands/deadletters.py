@@ -49,7 +49,7 @@ class Command(RunCommand):
             if opts.replay:
                 replayed = [letter for letter in chosen if await letters.replay(letter.page)]
                 if replayed:
-                    await run.set_state("running")
+                    await run.reopen()
                 print(f"{len(replayed)} pages are on the queue of run {run.name} again")
             elif opts.json:
                 for letter in chosen:

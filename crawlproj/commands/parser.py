@@ -109,13 +109,11 @@ class Command(RunCommand):
 
 async def _end_of(run: Run) -> Callable[[], Awaitable[bool]]:
     """Return what tells that *run* has ended, and not that it had ended before and is about to go on."""
-    resumed_by_s = time.monotonic() + _RESUME_S if await run.state() == "finished" else 0.0
+    resumed_by_s = time.monotonic() + _RESUME_S if await run.has_ended() else 0.0
 
     async def is_over() -> bool:
         nonlocal resumed_by_s
-        state = await run.state()
-        # None at all: it was deleted, as SCHEDULER_PERSIST = False has it.
-        if state not in ("finished", ""):
+        if not await run.has_ended():
             resumed_by_s = 0.0
             return False
         return time.monotonic() > resumed_by_s

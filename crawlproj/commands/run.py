@@ -129,7 +129,7 @@ class Command(RunCommand):
             candidates
         )
         if admitted.new:
-            await run.set_state("running")
+            await run.reopen()
         figures = await run.figures()
         if not figures.admitted:
             raise NoSeeds(f"Run {name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
@@ -147,7 +147,7 @@ class Command(RunCommand):
             self._say(
                 opts,
                 f"finished in {summary['seconds']} s: {summary['fetched']:,} URLs fetched, "
-                f"{summary['skipped']:,} not allowed, {summary['failed']:,} failed{_aside(summary)}.\n"
+                f"{summary['skipped']:,} not allowed, {summary['failed']:,} failed.{_aside(summary)}\n"
                 f"{summary['pages_stored']:,} pages are in {summary['pages']}",
             )
         else:
@@ -186,5 +186,10 @@ def _begins(new: int, waiting: int) -> str:
 
 
 def _aside(summary: dict[str, Any]) -> str:
-    aside = summary["parked"] + summary["trapped"]
-    return f", {aside:,} parked (scrapy parked lists them)" if aside else ""
+    """Say what was set aside; nothing if nothing was."""
+    parts = []
+    if summary["parked_domains"]:
+        parts.append(f"domains parked: {summary['parked_domains']:,} with {summary['parked']:,} URLs")
+    if summary["trapped_kept"]:
+        parts.append(f"URLs taken for traps: {summary['trapped_kept']:,}")
+    return f"\n{'; '.join(parts)}; see: scrapy parked --run {summary['run']}" if parts else ""

@@ -50,6 +50,6 @@ class Command(RunCommand):
             if not given:
                 raise NoSeeds(f"No valid seed in {', '.join(args)} ({refused} refused).")
             if new:
-                await run.set_state("running")
+                await run.reopen()
         print(f"{new} new seeds of {given} for run {run.name}, {refused} refused")
         return EXIT_USAGE if refused else EXIT_OK

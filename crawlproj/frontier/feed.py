@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from crawlproj.errors import CrawlError, Fenced
 from crawlproj.frontier.frontier import Frontier
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.01
 #: How often a turn is taken when nothing calls for one.
 _MAX_REST_S = 5.0
+#: How often a shard asks whether the limit of pages leaves something for it.
+_LIMIT_LOOK_S = 0.5
+#: States of a run after which nothing is fetched.
+_ENDS = frozenset({"finished", "stopped", "failed"})
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
 #: How long a domain waits at most for the robots.txt of one of its hosts; others of its hosts may be well.
@@ -83,6 +88,14 @@ class _Parking:
     until_s: float
 
 
+class Promises(Protocol):
+    """The pages a run with a limit may still fetch; `runs.Run` keeps them."""
+
+    async def promise_pages(self, wanted: int, most: int) -> int: ...
+
+    async def take_back_promises(self, count: int) -> None: ...
+
+
 class Feed:
     """Leases in, settlements out, for the partitions this shard owns.
 
@@ -100,6 +113,7 @@ class Feed:
         gate: Gate,
         limits: FeedLimits,
         *,
+        promises: Promises,
         failure_page: Callable[[Lease, str], bytes] = lambda lease, reason: b"",
         on_work: Callable[[], None],
         on_end: Callable[[str, CrawlError | None], None],
@@ -113,6 +127,7 @@ class Feed:
         self.back_pressure: Counter[str] = Counter()
         self._limits = limits
         self._gate = gate
+        self._promises = promises
         self._failure_page = failure_page
         self._on_work = on_work
         self._on_end = on_end
@@ -135,6 +150,8 @@ class Feed:
         self._candidates: list[Candidate] = []
         self._settlements: list[tuple[Settlement, float]] = []
         self._parking: dict[str, _Parking] = {}
+        self._most_pages = 0
+        self._has_limits = self._is_paused = False
         self._queue_checked_s = -math.inf
         self._queue_full = False
         self._share = 1.0
@@ -196,6 +213,7 @@ class Feed:
         now_s = self._clock()
         held.has_ended = True
         self.pacer.skip(lease)
+        self._gate.take_back(lease)
         held.next_at_s = now_s + wait_s
         held.outcome = Outcome.RETURNED
         self._return_leases(self._withdraw_domain(lease.domain), held.next_at_s)
@@ -302,6 +320,11 @@ class Feed:
     def has_unsent(self) -> bool:
         """Whether candidates wait for the next turn."""
         return bool(self._candidates)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether the run may end before everything is fetched."""
+        return self._has_limits
 
     @property
     def partitions(self) -> set[int]:
@@ -413,6 +436,7 @@ class Feed:
             for settlement, _ in settlements:
                 self._forget(settlement)
             self._note_due(due_in_ms)
+            await self._take_back(sum(_is_unfetched(settlement) for settlement, _ in settlements))
             for partition, domains in spent.items():
                 for domain in domains:
                     self._let_rest(domain, partition, math.inf, "byte_budget", now_s)
@@ -445,12 +469,21 @@ class Feed:
             self._on_work()
         self._note_due(kept.due_in_ms)
         self._drop_stuck(now_s)
-        if kept.is_finished:
-            self._end("finished", None)
+        self._most_pages, self._has_limits = kept.limits.pages, bool(kept.limits)
+        if kept.state in _ENDS:
+            self._end(kept.state, None)
         elif kept.is_retired:
             self._end("retired", None)
-        if kept.unwanted:
-            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in kept.unwanted))
+        unwanted, self._is_paused = kept.unwanted, kept.state == "paused"
+        if self._is_paused:
+            unwanted = set(self._holdings.holds)
+        if unwanted:
+            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in unwanted))
+
+    async def _take_back(self, pages: int) -> None:
+        """Give back promised pages that are not fetched."""
+        if self._most_pages and pages > 0:
+            await self._promises.take_back_promises(pages)
 
     async def _change_ownership(self) -> None:
         for partition in await self._holdings.release_empty():
@@ -459,6 +492,7 @@ class Feed:
         self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
             await self._gate.recall_traps(taken)
+            await self._take_back(sum(self._holdings.holds[p].reclaimed for p in taken))
 
     async def _lease(self) -> bool:
         """Fill memory with leases of domains that are due. Returns whether there are new ones."""
@@ -475,6 +509,14 @@ class Feed:
         # Where there is room for less than one of each, those that wait longest.
         due = sorted(due, key=self._due_at_s.__getitem__)[:room]
         each = math.ceil(room / len(due))
+        promised = 0
+        if self._most_pages:
+            promised = await self._promises.promise_pages(each * len(due), self._most_pages)
+            if not promised:
+                self._due_at_s.update(dict.fromkeys(due, now_s + _LIMIT_LOOK_S))
+                return False
+            due = due[:promised]
+            each = promised // len(due)
         self._woken.clear()
         leases, due_in_ms = await self.frontier.lease(
             [(self._holdings.holds[p], each) for p in due],
@@ -487,6 +529,7 @@ class Feed:
             self._held[lease.token] = _Held(lease)
             self._by_partition[lease.partition] = self._by_partition.get(lease.partition, 0) + 1
         self._note_due(due_in_ms)
+        await self._take_back(promised - len(leases))
         await self._gate.recall_robots(leases, self._clock())
         now_s = self._clock()
         for lease in leases:
@@ -545,7 +588,7 @@ class Feed:
     # -- small steps --
 
     def _may_lease(self, partition: int) -> bool:
-        if self.pacer.buffered >= self._limits.batch:
+        if self.pacer.buffered >= self._limits.batch or self._is_paused:
             return False
         return partition not in self._holdings.leaving
 
@@ -657,3 +700,7 @@ class Feed:
             listener.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+
+
+def _is_unfetched(settlement: Settlement) -> bool:
+    return settlement.outcome not in (Outcome.DONE, Outcome.PACED)

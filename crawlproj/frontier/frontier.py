@@ -29,6 +29,8 @@ class Hold:
     partition: int
     epoch: int
     number: int
+    #: How many URLs earlier owners had on loan; they wait again.
+    reclaimed: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -214,7 +216,7 @@ class Frontier:
             self._keys(partition),
             [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of, flight_ms],
         )
-        return Hold(partition, int(answer[0]), int(answer[1])) if answer[0] else None
+        return Hold(partition, *(int(number) for number in answer)) if answer[0] else None
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
         """Keep the partitions held. Raises Fenced.

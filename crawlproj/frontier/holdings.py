@@ -19,14 +19,26 @@ logger = logging.getLogger(__name__)
 _TRY_AGAIN_S = 1.0
 
 
+class PageLimit(Protocol):
+    """What a run says of its limits; `runs.Limits` is one."""
+
+    @property
+    def pages(self) -> int: ...
+
+    def __bool__(self) -> bool: ...
+
+
 class ShardMap(Protocol):
-    """What the run says about its shards; `runs.RunMap` is one."""
+    """What the run says about its shards, its state and its limits; `runs.RunMap` is one."""
 
     shards: int
     state: str
 
     @property
     def alive(self) -> Collection[int]: ...
+
+    @property
+    def limits(self) -> PageLimit: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,8 @@ class Kept:
 
     due_in_ms: dict[int, int]
     unwanted: set[int]
-    is_finished: bool
+    state: str
+    limits: PageLimit
     is_retired: bool
     had_lapsed: bool
 
@@ -99,7 +112,7 @@ class Holdings:
         run_map = await self._read_map()
         unwanted = self._follow(run_map, after_s)
         is_retired = self._number.number >= run_map.shards and not self.holds
-        return Kept(due_in_ms, unwanted, run_map.state == "finished", is_retired, had_lapsed)
+        return Kept(due_in_ms, unwanted, run_map.state, run_map.limits, is_retired, had_lapsed)
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
         """Want what the map gives us; returns what it does not give us any more."""

@@ -23,7 +23,7 @@ from crawlproj.pages.envelope import VERSION, pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
-from crawlproj.runs import Run
+from crawlproj.runs import Run, RunState
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import COMMIT_STEPS
@@ -108,7 +108,7 @@ class Pages:
         """Say that the run is over, as its leader does: parsers leave."""
 
         async def end(door: Door) -> None:
-            await (await Run.find(door, RUN)).set_state("finished")
+            await (await Run.find(door, RUN)).change(RunState.FINISHED)
 
         self._ask(end)
 

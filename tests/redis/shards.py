@@ -158,6 +158,7 @@ class Shards:
                 refusal=refusal,
             ),
             limits,
+            promises=self.run,
             failure_page=lambda lease, reason: reason.encode(),
             on_work=on_work,
             on_end=lambda reason, error: shard.ends.append((reason, error)),

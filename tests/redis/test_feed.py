@@ -25,7 +25,7 @@ from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
-from crawlproj.runs import Run
+from crawlproj.runs import Run, RunState
 from tests.redis.shards import (
     LIMITS,
     LONG,
@@ -336,7 +336,7 @@ async def test_a_shard_beyond_the_number_of_shards_owns_nothing_and_retires(shar
 async def test_a_finished_run_ends_every_shard(shards: Shards) -> None:
     shard = await shards.open(limits=LONG)
 
-    await shards.run.set_state("finished")
+    await shards.run.change(RunState.FINISHED)
     await until(lambda: shard.ends)
 
     assert shard.ends == [("finished", None)]

@@ -89,6 +89,7 @@ class Simulation:
                 queue_soft=config.page_queue_soft,
                 queue_hard=config.page_queue_hard,
             ),
+            promises=self.run,
             on_work=lambda: None,
             on_end=lambda reason, error: pytest.fail(f"the feed ended: {reason} {error}"),
             clock=lambda: self.now_s,

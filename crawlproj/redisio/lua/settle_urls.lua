@@ -42,7 +42,7 @@ for n, token in ipairs(tokens) do
     if outcome ~= 'paced' then held[token], state[2], state[3] = false, state[2] - 1, ARGV[i + 5] end
     if outcome == 'done' or outcome == 'failed' then state[5] = state[5] + 1 end
     if outcome ~= 'returned' and outcome ~= 'skipped' and outcome ~= 'trapped' then state[6] = ARGV[i + 4] end
-    state[7] = string.format('%.0f', state[7] + ARGV[i + 6])
+    state[7], counts.bytes = string.format('%.0f', state[7] + ARGV[i + 6]), (counts.bytes or 0) + ARGV[i + 6]
     local lane, entry = string.match(token, '^%d+ (%d) %S+ (.*)$')
     if outcome == 'retry' then redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, ARGV[i + 7])
     elseif outcome == 'returned' then redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, entry)

@@ -1,0 +1,53 @@
+"""The figures of a run, as its leader and its status read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Figures:
+    """Figures of a run, summed over its partitions. ``counts`` has every counter by name."""
+
+    counts: Counter[str]
+    owned: int
+    queue_pages: int
+    taken: dict[str, int]
+    stored: int
+    #: Of a run with a limit of pages: fetched, or lent to be.
+    promised: int = 0
+
+    @property
+    def waiting(self) -> int:
+        return self.counts["waiting"]
+
+    @property
+    def leased(self) -> int:
+        """Every lease has a number, and ends in one of these ways."""
+        ended = ("done", "failed", "skipped", "trapped", "retry", "returned", "reclaimed")
+        return self.counts["number"] - sum(self.counts[name] for name in ended)
+
+    @property
+    def fetched(self) -> int:
+        return self.counts["done"]
+
+    @property
+    def admitted(self) -> int:
+        return self.counts["admitted"]
+
+    @property
+    def outstanding(self) -> int:
+        """URLs and pages that still want something done."""
+        return self.waiting + self.leased + self.queue_pages + sum(self.taken.values())
+
+    def steps(self) -> tuple[int, ...]:
+        """Figures that only ever grow: equal twice means nothing happened in between."""
+        return (
+            self.admitted,
+            self.counts["number"],
+            self.counts["done"] + self.counts["failed"] + self.counts["skipped"] + self.counts["trapped"],
+            self.counts["retry"] + self.counts["returned"] + self.counts["reclaimed"],
+            self.counts["pages"],
+            self.stored,
+        )
