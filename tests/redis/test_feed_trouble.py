@@ -561,3 +561,17 @@ async def test_a_url_tried_again_counts_once_for_its_shape(shards: Shards) -> No
 
     assert len(fetched) == 5
     assert (await shards.figures()).counts["trapped"] == 0
+
+
+async def test_a_url_put_off_counts_once_for_its_shape(shards: Shards) -> None:
+    await shards.admit(*calendar(5))
+    shard = await shards.open(limits=LONG, rules=QUICK, traps=TrapDetector(5))
+    for _ in range(4):
+        lease = await shard.take_one()
+        shard.feed.put_off(lease, 0.01)
+        shard.feed.finish(lease)
+
+    fetched = await fetch_all(shards, shard)
+
+    assert len(fetched) == 5
+    assert (await shards.figures()).counts["trapped"] == 0
