@@ -334,6 +334,7 @@ async def test_a_shard_beyond_the_number_of_shards_owns_nothing_and_retires(shar
 
 
 async def test_a_finished_run_ends_every_shard(shards: Shards) -> None:
+    await shards.run.change(RunState.RUNNING)
     shard = await shards.open(limits=LONG)
 
     await shards.run.change(RunState.FINISHED)
