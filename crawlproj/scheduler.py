@@ -472,6 +472,12 @@ def _robots(config: Config, door: Door, run: Run) -> Robots | None:
     agent = config.robots_agent
     return Robots(
         agent,
-        RobotsCache(_ROBOTS_ORIGINS, config.robots_seconds, config.backoff_seconds),
+        RobotsCache(
+            _ROBOTS_ORIGINS,
+            config.robots_seconds,
+            config.backoff_seconds,
+            # A domain that comes back from being parked must not keep the run waiting for its robots.txt.
+            max_retry_s=config.parked_seconds,
+        ),
         RobotsStore(door, run.name, run.partitions, config.robots_bytes, agent),
     )

@@ -319,7 +319,7 @@ class RobotsCache:
     """The rules of the origins used last, at most *max_origins* and about *max_bytes* of them.
 
     Rules hold for *ttl_s*. An origin that could not tell is asked again after *retry_s*, then after twice as
-    long each time, up to an hour; until it can, the rules it gave before stay in force.
+    long each time, up to *max_retry_s* or an hour; until it can, the rules it gave before stay in force.
     """
 
     def __init__(
@@ -328,12 +328,14 @@ class RobotsCache:
         ttl_s: float,
         retry_s: float = _FIRST_RETRY_S,
         *,
+        max_retry_s: float = _LAST_RETRY_S,
         max_bytes: int = 32_000_000,
     ) -> None:
         self._max_origins = max_origins
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._retry_s = retry_s
+        self._max_retry_s = min(max_retry_s, _LAST_RETRY_S)
         self._known: OrderedDict[str, KnownRules] = OrderedDict()
         self._bytes = 0
 
@@ -356,7 +358,7 @@ class RobotsCache:
         known = KnownRules(rules, now_s + self._ttl_s)
         if rules.retry:
             failures = before.failures + 1 if before else 1
-            wait_s = min(self._retry_s * 2.0 ** min(failures - 1, 16), _LAST_RETRY_S)
+            wait_s = min(self._retry_s * 2.0 ** min(failures - 1, 16), self._max_retry_s)
             in_force = before.rules if before else rules
             known = KnownRules(in_force, now_s + wait_s, failures)
         self._keep(origin, known)

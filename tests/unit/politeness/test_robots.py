@@ -134,6 +134,14 @@ def test_failures_are_asked_again_after_a_minute_then_later_and_later() -> None:
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
+def test_waits_for_a_site_that_cannot_tell_can_be_bounded() -> None:
+    cache = RobotsCache(10, 3600.0, 60.0, max_retry_s=100.0)
+
+    waits = [cache.put("http://a.test", rules(status=None), 0.0).expires_at_s for _ in range(3)]
+
+    assert waits == [60, 100, 100]
+
+
 def test_a_success_ends_the_count_of_failures() -> None:
     cache = RobotsCache(max_origins=10, ttl_s=100)
     cache.put("http://a.test", rules(status=500), 0)
