@@ -158,7 +158,8 @@ class Parking:
             await self._door.pipeline(
                 [
                     ("HDEL", keys.traps(self._run, partition), name)
-                    for partition, name, reason in page
+                    for partition, shapes in page.items()
+                    for name, reason in shapes
                     if choice.takes(name.partition(" ")[0], reason)
                 ]
             )
@@ -166,20 +167,28 @@ class Parking:
     async def _domains(self, choice: Choice) -> AsyncIterator[list[ParkedDomain]]:
         async for page in self._scan("ZSCAN", keys.parked, choice):
             states = await self._door.pipeline(
-                [("HGET", keys.domains(self._run, partition), domain) for partition, domain, _ in page]
+                [
+                    ("HMGET", keys.domains(self._run, partition), *(domain for domain, _ in members))
+                    for partition, members in page.items()
+                ]
             )
             found = []
-            for (partition, domain, back), state in zip(page, states, strict=True):
-                _, _, failures, *_, reason = state.decode().split(" ")
-                # A moment ago it was parked; now it may go on.
-                if reason != "-" and choice.takes(domain, reason):
-                    back_ms = None if back == "inf" else int(float(back))
-                    found.append(ParkedDomain(partition, domain, reason, int(failures), back_ms))
+            for (partition, members), known in zip(page.items(), states, strict=True):
+                for (domain, back), state in zip(members, known, strict=True):
+                    _, _, failures, *_, reason = state.decode().split(" ")
+                    # A moment ago it was parked; now it may go on.
+                    if reason != "-" and choice.takes(domain, reason):
+                        back_ms = None if back == "inf" else int(float(back))
+                        found.append(ParkedDomain(partition, domain, reason, int(failures), back_ms))
             yield found
 
     async def _urls(self, choice: Choice) -> AsyncIterator[list[TrappedUrl]]:
         async for page in self._scan("ZSCAN", keys.trapped, choice):
-            found = (TrappedUrl.from_member(part, member, int(float(at))) for part, member, at in page)
+            found = (
+                TrappedUrl.from_member(partition, member, int(float(at)))
+                for partition, members in page.items()
+                for member, at in members
+            )
             yield [trapped for trapped in found if choice.takes(trapped.domain, trapped.reason)]
 
     async def _with_urls(self, parked: list[ParkedDomain]) -> list[ParkedDomain]:
@@ -198,8 +207,8 @@ class Parking:
 
     async def _scan(
         self, command: str, key: Callable[[str, int], str], choice: Choice
-    ) -> AsyncIterator[list[tuple[int, str, str]]]:
-        """Yield pages of (partition, member, score or value) of a key of every partition that may matter."""
+    ) -> AsyncIterator[dict[int, list[tuple[str, str]]]]:
+        """Yield pages of a key of every partition that may matter: members with their score or value."""
         cursors: dict[int, bytes] = dict.fromkeys(
             {partition_of(domain, self._partitions) for domain in choice.domains} or range(self._partitions),
             b"0",
@@ -211,11 +220,9 @@ class Parking:
                     for partition, cursor in cursors.items()
                 ]
             )
-            yield [
-                (partition, member, value)
-                for partition, (_, flat) in zip(cursors, answers, strict=True)
-                for member, value in pairs(flat)
-            ]
+            yield {
+                partition: pairs(flat) for partition, (_, flat) in zip(cursors, answers, strict=True) if flat
+            }
             cursors = {
                 partition: cursor
                 for partition, (cursor, _) in zip(cursors, answers, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -24,6 +25,11 @@ from crawlproj.errors import (
     EXIT_SHARD_TAKEN,
     EXIT_USAGE,
 )
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.records import Candidate, Outcome, Settlement
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.runs import Run, RunState
 
 pytestmark = pytest.mark.e2e
 
@@ -142,6 +148,17 @@ COMMANDS = [
         for command in ("status", "shards 2", "seed x", "run", "parser")
     ),
     Mistake("status extra", EXIT_USAGE, "unknown argument 'extra'"),
+    Mistake("parked", EXIT_REDIS, "did not answer", {"REDIS_URL": "{nobody}"}),
+    Mistake("parked --run nope", EXIT_USAGE, "There is no run 'nope' here"),
+    Mistake("parked extra", EXIT_USAGE, "unknown argument 'extra'; see: scrapy parked -h"),
+    Mistake(
+        "parked --release", EXIT_USAGE, "Say what --release lets go on: --domain D, --reason R, or --all"
+    ),
+    Mistake("parked --reason lost", EXIT_USAGE, "'lost'; the reasons are: failures, .*trap_variants"),
+    Mistake("parked --all", EXIT_USAGE, "--all goes with --release"),
+    Mistake("parked --release --all --domain a.test", EXIT_USAGE, "--all is everything; leave it out"),
+    Mistake("parked --limit 0", EXIT_USAGE, "--limit 0: at least 1"),
+    Mistake("parked --domain http://", EXIT_USAGE, "'http://' is not a domain; expected .*example.org"),
     Mistake("status", EXIT_USAGE, "There is no run 'web' here; there are: none"),
     Mistake("status --run nope", EXIT_USAGE, "There is no run 'nope' here"),
     Mistake("shards 2", EXIT_USAGE, "There is no run 'web' here"),
@@ -275,6 +292,138 @@ def test_a_crawl_with_garbage_among_its_seeds_reports_each_and_completes(
     assert codes == (EXIT_OK, EXIT_OK), shard.log
     assert [re.findall(r"line (\d+)", line) for line in error_lines(shard.log)] == [["2"], ["3"]]
     assert sorted(seen.path for seen in echo.log) == ["/one", "/robots.txt", "/two"]
+
+
+@pytest.fixture
+def set_aside(empty_redis_url: str) -> dict[str, str]:
+    """Settings of a run stopped, with a URL waiting; two domains parked, two URLs kept as traps."""
+
+    async def make() -> None:
+        door = await Door.open(url=empty_redis_url, data_dir=Path())
+        try:
+            run = await Run.open(door, "web", partitions=1)
+            frontier = Frontier(door, "web", 1)
+            hold = await frontier.acquire(0, "me", ttl_ms=1000, delay_ms=0, delays_ms={})
+            assert hold is not None
+            await frontier.admit([Candidate("http://odd.test/2030/01")])
+            [lease], _ = await frontier.lease([(hold, 1)], chain=1, chain_ms=0)
+            await frontier.settle([Settlement(lease, Outcome.TRAPPED, "trap_shape")])
+            await frontier.trap({"http://odd.test/x/x/x/x": (2, "trap_repeat")})
+            await frontier.admit(
+                Candidate(f"http://{name}.test/{path}") for name in ("dead", "big") for path in "ab"
+            )
+            await frontier.park(hold, [("dead.test", "failures", 3_600_000), ("big.test", "byte_budget", -1)])
+            await frontier.admit([Candidate("http://fine.test/")])
+            await door.command("HSET", keys.page_counters("web"), "filtered:scope", 1200, "filtered:depth", 3)
+            await run.change(RunState.RUNNING)
+            await run.change(RunState.STOPPED, "max_pages")
+        finally:
+            await door.close()
+
+    asyncio.run(make())
+    return {"REDIS_URL": empty_redis_url, "CRAWL_PARTITIONS": "1"}
+
+
+def test_what_is_parked_is_a_table_for_people(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str]
+) -> None:
+    code, out, err = command("parked", **set_aside)
+
+    assert (code, err) == (EXIT_OK, "")
+    lines = out.splitlines()
+    assert lines[0] == "run web: 2 domains parked, 2 URLs taken for traps"
+    assert re.fullmatch(r"domain +why +URLs  failures  comes back", lines[2])
+    assert re.fullmatch(r"dead\.test +failures +2 +0  in 59 min", lines[3])
+    assert re.fullmatch(r"big\.test +byte_budget +2 +0  never", lines[4])
+    assert {line.split()[0]: line.split()[-1] for line in lines[7:]} == {
+        "trap_shape": "http://odd.test/2030/01",
+        "trap_repeat": "http://odd.test/x/x/x/x",
+    }
+
+
+def test_a_long_list_is_cut_and_says_how_many_more_there_are(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str]
+) -> None:
+    code, out, _ = command("parked", "--limit", "1", **set_aside)
+
+    assert code == EXIT_OK
+    assert out.count("... and 1 more; --limit N shows more of them") == 2
+    assert "big.test" not in out
+
+
+def test_what_is_parked_is_one_json_object_for_programs(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str], json_of: Callable[[str], Any]
+) -> None:
+    code, out, _ = command("parked", "--json", "--domain", "www.big.test", **set_aside)
+
+    assert code == EXIT_OK
+    assert json_of(out) == {
+        "run": "web",
+        "domains_total": 1,
+        "domains": [
+            {"domain": "big.test", "reason": "byte_budget", "urls": 2, "failures": 0, "back_ms": None}
+        ],
+        "urls_total": 0,
+        "urls": [],
+    }
+
+
+def test_what_is_let_go_on_waits_again_and_a_run_that_had_ended_is_open_again(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str], json_of: Callable[[str], Any]
+) -> None:
+    code, out, _ = command("parked", "--release", "--all", **set_aside)
+
+    assert (code, out) == (EXIT_OK, "run web: 2 domains go on, 2 URLs taken for traps wait again\n")
+    status = json_of(command("status", "--json", **set_aside)[1])
+    assert {
+        name: status[name] for name in ("state", "waiting", "parked", "parked_domains", "trapped_kept")
+    } == {
+        "state": "created",
+        "waiting": 7,
+        "parked": 0,
+        "parked_domains": 0,
+        "trapped_kept": 0,
+    }
+
+
+def test_a_run_that_had_ended_stays_so_when_nothing_was_let_go_on(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str], json_of: Callable[[str], Any]
+) -> None:
+    code, out, _ = command("parked", "--release", "--domain", "fine.test", **set_aside)
+
+    assert (code, out) == (EXIT_OK, "run web: 0 domains go on, 0 URLs taken for traps wait again\n")
+    assert json_of(command("status", "--json", **set_aside)[1])["state"] == "stopped"
+
+
+def test_a_paused_run_stays_paused_whatever_is_let_go_on(
+    command: Callable[..., tuple[int, str, str]],
+    ask: Callable[..., Any],
+    set_aside: dict[str, str],
+    json_of: Callable[[str], Any],
+) -> None:
+    ask(set_aside["REDIS_URL"], "HSET", keys.run_record("web"), "state", "paused")
+
+    code, out, _ = command("parked", "--release", "--reason", "failures", "--json", **set_aside)
+
+    assert (code, json_of(out)) == (EXIT_OK, {"run": "web", "domains_released": 1, "urls_released": 0})
+    assert json_of(command("status", "--json", **set_aside)[1])["state"] == "paused"
+
+
+def test_the_status_tells_outcomes_by_reason_and_what_is_set_aside(
+    command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str]
+) -> None:
+    code, out, err = command("status", **set_aside)
+
+    assert (code, err) == (EXIT_OK, "")
+    assert out.startswith("run web, stopped: max_pages\nshards alive: none, of 1\n")
+    figures = [(name.strip(), count) for name, count in re.findall(r"^  (.*?) +([\d,]+)$", out, re.MULTILINE)]
+    for expected in (
+        [("taken for traps", "1"), ("trap_shape", "1"), ("tried again", "0")],
+        [("domains parked", "2"), ("URLs parked with them", "4"), ("URLs kept as traps", "2")],
+        [("scope", "1,200"), ("depth", "3"), ("stored", "0")],
+    ):
+        at = figures.index(expected[0])
+        assert figures[at : at + len(expected)] == expected
 
 
 def test_a_command_whose_reader_has_seen_enough_ends_quietly(
