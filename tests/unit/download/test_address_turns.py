@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -21,7 +22,8 @@ from crawlproj.download.handler import HttpHandler
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
-from tests.unit.download.rawserver import Serve, Visit
+from tests.conftest import RedisServer
+from tests.unit.download.rawserver import Serve, Visit, until
 
 RUN = "web"
 HERE, NOBODY = "127.0.0.1", "127.0.0.9"
@@ -109,6 +111,38 @@ async def test_an_open_connection_is_used_when_it_is_its_turn(
         await handler.download_request(Request(f"http://a.test:{server.port}/"))
 
     assert (server.connections, len(server.requests)) == (1, 3)
+
+
+async def test_a_connection_the_server_closed_while_redis_was_asked_is_replaced(
+    serve: Serve,
+    handler_of: Callable[..., HttpHandler],
+    redis_server_factory: Callable[..., RedisServer],
+    tmp_path: Path,
+) -> None:
+    redis, closing = redis_server_factory(), asyncio.Event()
+
+    async def answer_once(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(HELLO)
+        await closing.wait()
+
+    server = await serve(answer_once)
+    door = await Door.open(url=redis.url, data_dir=tmp_path, wait_s=10)
+    handler = handler_of(AddressGate(door, RUN, 0.0))
+    request = Request(f"http://a.test:{server.port}/", meta={"download_timeout": 5})
+    await handler.download_request(request)
+
+    redis.pause()
+    again = asyncio.ensure_future(handler.download_request(request))
+    await until(lambda: handler._client.pool.idle_connections == 0)
+    closing.set()
+    await until(lambda: handler._client.pool.open_connections == 0)
+    redis.unpause()
+    response = await again
+
+    assert response.body == b"hello"
+    assert server.connections == 2
+    await door.close()
 
 
 async def test_the_address_is_left_when_the_response_has_come_and_not_before(
