@@ -16,8 +16,6 @@ from typing import Any, cast
 import scrapy
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
-from scrapy.downloadermiddlewares import cookies
-from tldextract import TLDExtract
 
 from crawlproj.errors import CrawlError
 
@@ -63,9 +61,17 @@ def attach(
 def keep_cookies_at_home() -> None:
     """Have Scrapy's cookies use the public-suffix list they came with.
 
-    By itself it would be fetched from the web: blocking the loop, and past the address guard.
+    By itself it would be fetched from the web: blocking the loop, and past the address guard. A spider
+    without cookies has not loaded them, and needs nothing.
     """
-    cookies._split_domain = TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
+    cookies: Any = sys.modules.get("scrapy.downloadermiddlewares.cookies")
+    if cookies is not None:
+        # Not at module level: it takes long to import, and opens a socket.
+        from tldextract import TLDExtract
+
+        cookies._split_domain = TLDExtract(
+            cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True
+        )
 
 
 def wake(engine: ExecutionEngine) -> None:
