@@ -244,6 +244,12 @@ class Config:
         "Bytes in the page queue at which shards lease nothing until it is below the soft limit.",
         least=1,
     )
+    parse: str = ours(
+        "auto",
+        "Who reads the pages: the shard itself (inline), parsers (processes), or the shard itself when it is "
+        "started without -a shard (auto).",
+        choices=("auto", "inline", "processes"),
+    )
     parse_seconds: float = ours(
         10.0, "How long a parser may take for one page before it is stopped.", least=0.1, most=3600
     )

@@ -75,11 +75,13 @@ DOWNLOAD_VERIFY_CERTIFICATES = True
 TWISTED_DNS_RESOLVER = "crawlproj.download.resolver.SystemResolver"
 DNS_TIMEOUT = 10
 
-#: A line a minute that knows the frontier, in place of the one that does not; fewer searches for garbage.
+#: A line a minute that knows the frontier, in place of the one that does not; fewer searches for garbage; parsing
+#: in the shard when it is alone.
 EXTENSIONS = {
     "scrapy.extensions.logstats.LogStats": None,
     "crawlproj.extensions.summary.ShardSummary": 0,
     "crawlproj.extensions.collector.CalmCollector": 0,
+    "crawlproj.single.InlineParser": 0,
 }
 
 #: Both run Python for whoever can connect.

@@ -30,6 +30,7 @@ from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
+from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.guard import TimeLimit
 from crawlproj.redisio.names import ProcessName
 from crawlproj.storage.row import PageRow
@@ -70,7 +71,8 @@ class Parser:
     """One parser process. *is_over* tells whether the run has ended, so that an empty queue stays empty.
 
     *commits_asked* gives a number that grows when the open segment is all that the run waits for.
-    *time_limit* ends the process when a page takes too long.
+    *time_limit* ends the process when a page takes too long; with *extractor* another process reads the
+    pages, and this one goes on.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Parser:
         is_over: Callable[[], Awaitable[bool]],
         commits_asked: Callable[[], Awaitable[int]] = _never_asked,
         time_limit: TimeLimit | None = None,
+        extractor: Extractor | None = None,
         on_commit_step: Callable[[str], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,6 +102,7 @@ class Parser:
         self._commits_asked = commits_asked
         self._commits_seen = 0
         self._time_limit = time_limit
+        self._extractor = extractor
         self._clock = clock
         self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
         #: Links admitted from the pages of the open segment, and links refused, by reason.
@@ -176,6 +180,8 @@ class Parser:
                 # Nothing will make it better.
                 failures.append((raw, self._letter(raw, None, exc), 1))
                 continue
+            except ExtractorFailed:
+                raise
             except Exception as exc:  # noqa: BLE001  # one bad page must not stop the others
                 failures.append((raw, self._letter(raw, unpack(raw), exc), self._config.page_attempts))
                 continue
@@ -232,7 +238,9 @@ class Parser:
             self._traps.clear()
 
     def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
-        """Return a page and what it says. A page that takes too long takes this process with it."""
+        """Return a page and what it says. One that takes too long takes the process that reads it with it."""
+        if self._extractor is not None:
+            return unpack(raw), self._extractor.extract(raw)
         if self._time_limit is None:
             page = unpack(raw)
             return page, extract(page, self._extract_options)

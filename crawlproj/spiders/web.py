@@ -49,7 +49,10 @@ _SEEDS_AT_ONCE = 5000
 
 
 class WebSpider(Spider):
-    """Crawls the web from seeds: ``scrapy crawl web -a shard=0 -a shards=2 -a run=NAME -a seeds=FILE``."""
+    """Crawls the web from seeds: ``scrapy crawl web -a seeds=FILE``, which parses, too (`crawlproj.single`).
+
+    As one of several: ``scrapy crawl web -a shard=0 -a shards=2 -a run=NAME -a seeds=FILE``.
+    """
 
     name = "web"
 
@@ -87,10 +90,13 @@ class WebSpider(Spider):
     }
 
     def __init__(
-        self, shard: str = "0", shards: str = "", run: str = "", seeds: str = "", **others: Any
+        self, shard: str = "", shards: str = "", run: str = "", seeds: str = "", **others: Any
     ) -> None:
         super().__init__()
-        self.shard, self.shards, self.run, self.seeds = shard, shards, run, seeds
+        #: Whether this one process is the whole crawl: nobody said which of several it is.
+        self.is_single = not shard and not shards
+        self.shard, self.run, self.seeds = shard or "0", run, seeds
+        self.shards = "1" if self.is_single else shards
         self._others = others
 
     @classmethod

@@ -1,0 +1,161 @@
+"""Single mode: one command crawls, reads and stores; hurt in the middle it goes on, in either mode."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.redisio import keys
+from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
+
+pytestmark = pytest.mark.e2e
+
+SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=20, size_spread=0.3, latency_ms=20, throttle_share=0.0)
+#: Its end makes this expression try all ways to split the rest, holding Python's lock all the while.
+HANGS_ON = '{"hang": "xpath://body[re:test(string(.), \'(a+)+$\')]"}'
+HANGING_BODY = b"<body>" + b"a" * 60 + b"!"
+
+
+def start(crew: Any, *arguments: str) -> Any:
+    """The whole crawl as one command."""
+    return crew.scrapy("crawl", "web", f"-aseeds={crew.seeds_file}", *arguments, name="single")
+
+
+def test_one_command_fetches_and_stores_every_page_once_and_ends(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec(seed=5, domains=15, pages_per_domain=15, size_spread=0.3))
+
+    start(crew)
+    crew.finish()
+
+    crew.assert_content()
+    status = crew.status()
+    assert status["state"] == "finished"
+    assert status["parsers"] == {}
+    assert "Traceback" not in crew.processes[0].log
+
+
+def test_a_killed_single_crawl_goes_on_where_it_was(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL, CRAWL_SEGMENT_SECONDS="0.5")
+    victim = start(crew)
+    crew.wait_until(lambda: crew.status()["pages_stored"] >= 40, "pages are stored")
+
+    victim.kill()
+    start(crew)
+    crew.finish()
+
+    crew.assert_content(twice_at_most=SMALL.domains)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_single_crawl_stores_what_it_fetched_and_resumes(
+    crew_of: Callable[..., Any], signum: int
+) -> None:
+    crew = crew_of(SMALL)
+    stopped = start(crew)
+    crew.wait_for_fetched(60)
+
+    stopped.send(signum)
+    code = stopped.wait()
+    status = crew.status()
+    start(crew)
+    crew.finish()
+
+    assert code == 0, stopped.log
+    assert "Traceback" not in stopped.log
+    assert status["waiting"] > 0
+    assert (status["leased"], status["pages_queued"], status["pages_being_parsed"]) == (0, 0, 0)
+    assert status["parsers"] == {}
+    crew.assert_content()
+
+
+def test_a_single_crawl_told_twice_leaves_at_once_and_resumes(crew_of: Callable[..., Any]) -> None:
+    slow = WorldSpec.calm(seed=1, domains=6, pages_per_domain=6, slow_share=0.5, slow_ms=3000)
+    crew = crew_of(slow, CRAWL_DRAIN_SECONDS="60", CRAWL_SHARD_LEASE_SECONDS="3")
+    hurried = start(crew)
+    crew.wait_for_fetched(6)
+
+    hurried.send(signal.SIGINT)
+    crew.wait_until(lambda: hurried.says("Received SIGINT"), "the first is heard")
+    stopped_s = time.monotonic()
+    hurried.send(signal.SIGINT)
+    hurried.wait()
+    took_s = time.monotonic() - stopped_s
+    start(crew)
+    crew.finish()
+
+    assert took_s < 10
+    crew.assert_content(twice_at_most=slow.domains)
+
+
+def test_a_run_goes_on_in_the_other_mode_and_back(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(SMALL)
+    first = start(crew)
+    crew.wait_for_fetched(40)
+    first.send(signal.SIGINT)
+    assert first.wait() == 0, first.log
+
+    several = [*crew.start(shards=2), crew.processes[-1]]
+    crew.wait_for_fetched(crew.status()["fetched"] + 60)
+    for process in several:
+        process.send(signal.SIGTERM)
+    for process in several:
+        assert process.wait() == 0, process.log
+    last = start(crew)
+    crew.finish()
+
+    assert last.says("holding 64"), last.log
+    crew.assert_content()
+    assert {page["shard"] for page in crew.pages()} == {0, 1}
+
+
+def test_a_page_that_hangs_becomes_a_dead_letter_and_holds_up_nobody(
+    scrapy: Callable[..., Any], echo: Any, ask: Callable[..., Any], empty_redis_url: str, tmp_path: Path
+) -> None:
+    html = {"Content-Type": "text/html"}
+    echo.answers["/hang"] = [(200, html, HANGING_BODY)]
+    echo.answers["/fine"] = [(200, html, b"<title>Fine</title><body>words")]
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text(f"{echo.url}/hang\n{echo.url}/fine\n")
+
+    single = scrapy("crawl", "web", f"-aseeds={seeds}", CRAWL_FIELDS=HANGS_ON, CRAWL_PARSE_SECONDS="0.5")
+
+    assert single.wait() == 0, single.log
+    [letter] = [json.loads(value) for value in ask(empty_redis_url, "HVALS", keys.dead_letters("web"))]
+    assert letter["url"] == f"{echo.url}/hang"
+    assert "took longer than CRAWL_PARSE_SECONDS" in letter["error"]
+    stored = list(read_pages(tmp_path / "data" / "runs" / "web" / "pages"))
+    assert [page["title"] for page in stored if page["url"] == f"{echo.url}/fine"] == ["Fine"]
+
+
+def test_a_shard_with_a_number_leaves_its_pages_to_parsers(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec.calm(seed=1, domains=4, pages_per_domain=4))
+    shard = crew.shard(0, f"seeds={crew.seeds_file}")
+
+    crew.wait_until(lambda: crew.status().get("pages_queued", 0) >= 4, "pages wait")
+    alone = crew.status()
+    crew.parser()
+    crew.finish()
+
+    assert alone["parsers"] == {}
+    assert shard.wait() == 0
+    crew.assert_content()
+
+
+def test_a_single_crawl_whose_parser_cannot_start_says_why_and_stops(
+    scrapy: Callable[..., Any], echo: Any, tmp_path: Path
+) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text(f"{echo.url}/\n")
+
+    single = scrapy("crawl", "web", f"-aseeds={seeds}", CRAWL_FIELDS='{"x": "css:["}')
+
+    assert single.wait() == 2, single.log
+    assert single.says("its parser cannot go on: CRAWL_FIELDS"), single.log
+    assert "Traceback" not in single.log
