@@ -23,8 +23,9 @@ class ParserSpider(Spider):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> NoReturn:
-        # scrapyd adds the number of its job.
-        kwargs.pop("_job", None)
+        # scrapyd adds the number of its job and, when one was asked for, the version of the egg.
+        for name in ("_job", "_version"):
+            kwargs.pop(name, None)
         command = parser_command(sys.orig_argv, kwargs, given_settings(crawler.settings))
         os.execv(sys.executable, command)
 

@@ -1,0 +1,77 @@
+"""What is scheduled where, and what each job is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawlproj.config import load_config
+from crawlproj.errors import BadArgument
+from crawlproj.supervisor.launch import handed_on, has_password, plan_jobs, run_of
+from crawlproj.supervisor.scrapyd import ScrapydServer
+
+HERE = ScrapydServer("http://localhost:6800")
+ELSEWHERE = ScrapydServer("http://crawler.test:6800")
+
+
+def test_jobs_are_dealt_to_the_servers_in_turn() -> None:
+    jobs = plan_jobs("news", shards=3, parsers=2, servers=[HERE, ELSEWHERE])
+
+    assert [(job.title, job.server) for job in jobs] == [
+        ("shard 0", HERE),
+        ("shard 1", ELSEWHERE),
+        ("shard 2", HERE),
+        ("parser 0", ELSEWHERE),
+        ("parser 1", HERE),
+    ]
+
+
+def test_a_shard_is_told_its_number_and_how_many_there_are() -> None:
+    [_, shard, parser] = plan_jobs("news", shards=2, parsers=1, servers=[HERE])
+
+    assert (shard.spider, shard.arguments) == ("web", {"run": "news", "shard": "1", "shards": "2"})
+    assert (parser.spider, parser.arguments) == ("parser", {"run": "news"})
+
+
+@pytest.mark.parametrize("run", ["news", "news.shard-1.0123abcd", "a.b"])
+def test_the_number_of_a_job_tells_its_run(run: str) -> None:
+    assert {run_of(job.id) for job in plan_jobs(run, 11, 2, [HERE])} == {run}
+
+
+def test_jobs_of_two_launches_have_numbers_of_their_own() -> None:
+    assert plan_jobs("news", 1, 0, [HERE])[0].id != plan_jobs("news", 1, 0, [HERE])[0].id
+
+
+def test_a_job_of_somebody_else_is_of_no_run() -> None:
+    assert run_of("6487ec79947edab326d6db28a2d86511e8247444") == ""
+
+
+def test_without_a_redis_url_the_data_directory_is_handed_on_and_no_other_redis_used(tmp_path: Path) -> None:
+    settings = handed_on(load_config({"CRAWL_DATA": str(tmp_path)}), {"DOWNLOAD_DELAY": "2"}, [HERE])
+
+    assert settings == {"CRAWL_DATA": str(tmp_path), "REDIS_URL": "", "DOWNLOAD_DELAY": "2"}
+
+
+def test_a_redis_for_all_is_handed_on_and_the_data_directory_is_each_servers_own() -> None:
+    config = load_config({"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"})
+
+    settings = handed_on(config, {}, [HERE, ELSEWHERE])
+
+    assert settings == {"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"}
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@redis.test/0", "redis://redis.test/0?password=secret"])
+def test_a_password_of_redis_is_not_handed_on(url: str) -> None:
+    config = load_config({"REDIS_URL": url})
+
+    settings = handed_on(config, {"REDIS_URL": url, "DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
+
+    assert has_password(url)
+    assert settings == {"DOWNLOAD_DELAY": "2"}
+
+
+@pytest.mark.parametrize("url", [None, "redis://127.0.0.1:6379/0", "unix:///run/redis.sock"])
+def test_a_redis_of_this_machine_is_refused_when_a_server_is_elsewhere(url: str | None) -> None:
+    with pytest.raises(BadArgument, match=r"http://crawler\.test:6800 is not on it"):
+        handed_on(load_config({"REDIS_URL": url}), {}, [HERE, ELSEWHERE])
