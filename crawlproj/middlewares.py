@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Self
 
 from scrapy import Request
@@ -31,7 +32,9 @@ class Introduction(UserAgentMiddleware):
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         middleware = super().from_crawler(crawler)
-        middleware.user_agent = load_config(crawler.settings.copy_to_dict()).introduction
+        # The scheduler refuses wrong settings, in one clear line and before anything is sent.
+        with suppress(BadSetting):
+            middleware.user_agent = load_config(crawler.settings.copy_to_dict()).introduction
         return middleware
 
 
