@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from crawlproj.simweb.accesslog import Request
 from crawlproj.simweb.faults import Fault
 from crawlproj.simweb.referee import Rules
 from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
 
 pytestmark = pytest.mark.e2e
 
@@ -257,3 +261,302 @@ def test_a_run_ends_without_its_dead_sites_and_keeps_their_urls(
     assert status["leased"] == 0
     # One of them may have come back as the run ended.
     assert status["parked"] + status["waiting"] >= 3
+
+
+# -- robots.txt
+
+(
+    BROKEN_FOR_A_WHILE,
+    BROKEN,
+    MOVES_FOR_EVER,
+    RULES_ELSEWHERE,
+    CLOSED_ELSEWHERE,
+    BIG,
+    ENDLESS,
+    RESETS,
+    GOES_ROUND,
+    LAST,
+) = range(8, 27, 2)  # The domain after it serves what redirects elsewhere.
+SITEMAP_ONLY = {"sitemap_share": 1.0, "sitemap_only_share": 1.0}
+ROBOTS = WorldSpec.calm(
+    seed=9,
+    domains=LAST + 1,
+    pages_per_domain=6,
+    size_spread=0.0,
+    overrides={
+        1: SITEMAP_ONLY,
+        BROKEN_FOR_A_WHILE: {"robots_5xx_share": 1.0, "permanent_share": 0.0, "transient_failures": 2},
+        BROKEN: {"robots_5xx_share": 1.0, "permanent_share": 1.0},
+        MOVES_FOR_EVER: {"robots_hostile": "redirect-self"},
+        RULES_ELSEWHERE: {
+            "robots_hostile": "redirect-other",
+            "disallow_share": 1.0,
+            "private_page_share": 0.5,
+            "pages_per_domain": 20,
+        },
+        CLOSED_ELSEWHERE: {"robots_hostile": "redirect-other", "closed_share": 1.0},
+        GOES_ROUND: {"robots_hostile": "redirect-loop"},
+        BIG: {"robots_hostile": "big"},
+        ENDLESS: {"robots_hostile": "endless-body"},
+        RESETS: {"robots_hostile": "reset"},
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def ruled(shared_crew_of: Callable[..., Any]) -> Any:
+    """A crawl whose shards are stopped and started again when most robots.txt are known."""
+    crew = shared_crew_of(ROBOTS, CRAWL_GIVE_UP_FAILURES=str(GIVE_UP))
+    shards = crew.start(shards=2)
+    crew.wait_for_fetched(60)
+    for shard in shards:
+        shard.send(signal.SIGTERM)
+    for shard in shards:
+        assert shard.wait() == 0, shard.log
+    assert crew.status()["waiting"] > 0
+    crew.shard(0)
+    crew.shard(1)
+    crew.finish()
+    return crew
+
+
+def test_no_robots_txt_however_odd_makes_a_crawl_impolite_or_incomplete(ruled: Any) -> None:
+    ruled.assert_polite()
+
+
+def test_pages_behind_a_robots_txt_that_was_broken_for_a_while_come_later(ruled: Any) -> None:
+    broken, again, read, *pages = log_of(ruled, BROKEN_FOR_A_WHILE)
+
+    assert [broken.status, again.status, read.status] == [503, 503, 200]
+    assert len(paths(pages)) == 6
+
+
+@pytest.mark.parametrize("number", [BROKEN, RESETS, CLOSED_ELSEWHERE])
+def test_nothing_is_asked_for_where_robots_txt_forbids_it_or_cannot_be_had(ruled: Any, number: int) -> None:
+    assert log_of(ruled, number)
+    assert pages_asked(ruled, number) == []
+
+
+def test_a_robots_txt_that_moves_for_ever_is_followed_five_times_and_then_is_none(ruled: Any) -> None:
+    hops = {path.partition("?n=")[2] for path in paths(log_of(ruled, MOVES_FOR_EVER)) if "redirect" in path}
+
+    assert hops == {"1", "2", "3", "4", "5"}
+    assert len(paths(log_of(ruled, MOVES_FOR_EVER))) == 1 + 5 + 6
+
+
+def test_a_robots_txt_that_goes_round_three_domains_ends_and_is_none(ruled: Any) -> None:
+    asked = [request for request in ruled.referee().requests if "redirect-loop" in request.url]
+    begun = [request for request in log_of(ruled, GOES_ROUND) if request.url.endswith("/robots.txt")]
+
+    # It may begin anew while another domain keeps it waiting, up to the failures after which we give up.
+    assert 4 <= len(asked) <= 5 * GIVE_UP
+    assert {request.domain for request in asked} == set(ruled.simweb.world.domains()[GOES_ROUND + 1 :][:2])
+    assert len(begun) < 2 * GIVE_UP
+    assert len(paths(pages_asked(ruled, GOES_ROUND))) == 6
+
+
+def test_rules_that_are_kept_in_another_domain_are_obeyed(ruled: Any) -> None:
+    asked = paths(pages_asked(ruled, RULES_ELSEWHERE))
+
+    hidden = [path for path in asked if path.startswith(("private/", "staff/"))]
+
+    assert len(asked) > 5
+    assert hidden == []
+    assert ruled.status()["by_reason"]["robots"] > 5
+
+
+def test_a_robots_txt_without_end_is_read_as_far_as_the_limit(ruled: Any) -> None:
+    for number in (BIG, ENDLESS):
+        [robots] = [request for request in log_of(ruled, number) if request.url.endswith("/robots.txt")]
+        assert not robots.complete
+        assert len(pages_asked(ruled, number)) == 6
+
+
+def test_shards_that_are_started_again_ask_no_robots_txt_again(ruled: Any) -> None:
+    answered = Counter(
+        request.url
+        for request in ruled.referee().requests
+        if request.url.endswith("/robots.txt") and request.status in (200, 404) and not request.fault
+    )
+
+    assert len(answered) > 10
+    assert max(answered.values()) == 1
+
+
+def test_pages_that_only_a_sitemap_names_are_not_fetched_unless_asked_for(ruled: Any) -> None:
+    asked = {request.url for request in log_of(ruled, 1)}
+
+    only_in_sitemap = set(ruled.simweb.world.sitemap_urls(1)) - ruled.referee().expected()
+
+    assert len(only_in_sitemap) == 6
+    assert asked.isdisjoint(only_in_sitemap)
+    assert "sitemap" not in "".join(asked)
+
+
+def test_with_the_setting_sitemaps_are_read_also_from_an_index_and_gzipped(
+    crew_of: Callable[..., Any],
+) -> None:
+    world = WorldSpec.calm(
+        seed=9,
+        domains=4,
+        pages_per_domain=6,
+        overrides={1: SITEMAP_ONLY, 2: SITEMAP_ONLY | {"sitemap_gzip": True}},
+    )
+    crew = crew_of(world, CRAWL_SITEMAPS="true")
+
+    crew.start(shards=1)
+    crew.finish()
+
+    crew.assert_polite(Rules(sitemaps=True))
+    assert "sitemap-0.xml.gz" in paths(log_of(crew, 2))
+
+
+def html(*links: str, head: str = "") -> tuple[int, dict[str, str], bytes]:
+    body = "".join(f"<a href={link}>{link}</a> " for link in links)
+    page = (
+        f"<html><head><title>t</title>{head}</head><body><p>Some words to be stored. {body}</p></body></html>"
+    )
+    return 200, {"Content-Type": "text/html"}, page.encode()
+
+
+def test_rules_at_another_address_of_the_site_and_noindex_are_obeyed(
+    echo: Any, scrapy: Callable[..., Any], tmp_path: Path
+) -> None:
+    status, headers, body = html()
+    echo.answers = {
+        "/robots.txt": [(302, {"Location": "/rules.txt"}, b"")],
+        "/rules.txt": [(200, {"Content-Type": "text/plain"}, b"User-agent: *\nDisallow: /secret")],
+        "/": [html("/plain", "/secret", "/meta", "/tagged")],
+        "/plain": [html()],
+        "/meta": [html(head="<meta name=robots content=noindex>")],
+        "/tagged": [(status, headers | {"X-Robots-Tag": "noindex"}, body)],
+    }
+    (tmp_path / "seeds.txt").write_text(f"{echo.url}/\n")
+
+    processes = [scrapy("crawl", "web", f"-aseeds={tmp_path / 'seeds.txt'}"), scrapy("parser")]
+    for process in processes:
+        assert process.wait() == 0, process.log
+
+    rows = {row["url"].removeprefix(echo.url): row for row in read_pages(tmp_path / "data/runs/web/pages")}
+    assert [seen.path for seen in echo.log][:2] == ["/robots.txt", "/rules.txt"]
+    assert sorted(seen.path for seen in echo.log[2:]) == ["/", "/meta", "/plain", "/tagged"]
+    assert min(echo.gaps_s()) >= 0.095
+    assert {path: row["error"] for path, row in rows.items() if row["error"]} == {
+        "/secret": "robots",
+        "/meta": "noindex",
+        "/tagged": "noindex",
+    }
+    assert {path for path, row in rows.items() if row["text"]} == {"/", "/plain"}
+
+
+# -- what is left out, and where it ends
+
+
+def crawl_of(crew: Any) -> set[str]:
+    """Crawl from the home page of domain 0 to the end; returns the URLs asked for, without robots.txt."""
+    crew.seeds_file.write_text(f"{crew.simweb.seeds(1)[0]}\n")
+    crew.start(shards=1)
+    crew.finish()
+    return {request.url for request in crew.referee().requests if not request.url.endswith("/robots.txt")}
+
+
+NAMES = WorldSpec.calm(
+    seed=4, domains=6, pages_per_domain=12, size_spread=0.0, naming="name", cross_domain_share=0.4
+)
+
+
+SUBDOMAINS = {"www.d00000.test", "blog.d00000.test"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "hosts", "pages"),
+    [
+        ("seeds", {"d00000.test"}, 1),
+        ("host", {"d00000.test"}, 6),
+        ("domain", {"d00000.test"} | SUBDOMAINS, 12),
+        ("list", {"d00000.test", "d00003.test"} | SUBDOMAINS, 24),
+    ],
+)
+def test_every_link_in_scope_is_followed_and_no_other(
+    crew_of: Callable[..., Any], scope: str, hosts: set[str], pages: int
+) -> None:
+    crew = crew_of(
+        NAMES,
+        TWISTED_DNS_RESOLVER="crawlproj.simweb.names.SimwebResolver",
+        CRAWL_SCOPE=scope,
+        CRAWL_SCOPE_DOMAINS="d00000.test,d00003.test",
+    )
+
+    asked = crawl_of(crew)
+
+    assert {url.split("/")[2].partition(":")[0] for url in asked} == hosts
+    assert len(asked) == pages
+
+
+def test_what_is_excluded_while_it_waits_is_skipped_and_says_so(
+    crew_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    exclusions = tmp_path / "exclusions.txt"
+    exclusions.write_text("# nobody yet\n")
+    crew = crew_of(WorldSpec.calm(seed=3, domains=2, pages_per_domain=60), CRAWL_EXCLUDE_FILE=str(exclusions))
+    crew.start(shards=1)
+    crew.wait_for_fetched(10)
+
+    exclusions.write_text(f"{crew.simweb.world.site(0).domain}\n")
+    crew.finish()
+
+    status = crew.status()
+    skipped = [page for page in crew.pages() if page["error"] == "excluded"]
+    assert status["by_reason"]["excluded"] == len(skipped) > 0
+    assert {page["domain"] for page in skipped} == {crew.simweb.world.site(0).domain}
+    assert len(pages_asked(crew, 0)) < crew.simweb.world.site(0).pages
+    assert len(pages_asked(crew, 1)) == crew.simweb.world.site(1).pages
+
+
+def test_a_domain_gives_no_more_pages_than_its_budget(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(
+        WorldSpec.calm(seed=3, domains=3, pages_per_domain=20, size_spread=0.0), CRAWL_DOMAIN_PAGES="7"
+    )
+
+    asked = crawl_of(crew)
+
+    assert Counter(url.split("/")[2].partition(":")[0] for url in asked) == {
+        crew.simweb.world.site(number).domain: 7 for number in range(3)
+    }
+
+
+def test_a_domain_that_gave_all_its_bytes_is_parked_and_the_run_ends(crew_of: Callable[..., Any]) -> None:
+    budget, page_bytes = 60_000, 100_000
+    crew = crew_of(
+        WorldSpec.calm(seed=3, domains=3, pages_per_domain=40, size_spread=0.0),
+        CRAWL_DOMAIN_BYTES=str(budget),
+    )
+
+    crawl_of(crew)
+
+    for number in range(3):
+        sent = sum(request.bytes for request in pages_asked(crew, number))
+        assert budget <= sent < budget + 2 * page_bytes
+        assert len(pages_asked(crew, number)) < 40
+    assert crew.status()["parked"] > 0
+
+
+def test_a_crawl_of_traps_ends_by_itself_with_what_it_left_out_listed(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(
+        WorldSpec.calm(seed=3, domains=3, pages_per_domain=5, trap_share=1.0),
+        DOWNLOAD_DELAY="0.02",
+        CRAWL_TRAP_VARIANTS="4",
+        CRAWL_TRAP_DEPTH="5",
+    )
+
+    crawl_of(crew)
+
+    crew.assert_polite()
+    status = crew.status()
+    assert status["state"] == "finished"
+    assert status["trapped"] > 0
+    for number in range(3):
+        asked = Counter(path.partition("/")[0] for path in paths(pages_asked(crew, number)))
+        assert asked["calendar"] == 4
+        assert asked["session"] == 40
+        assert 0 < asked["deep"] < 200
