@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,8 @@ _SLOT = "*"
 _ROBOTS_ORIGINS = 20_000
 #: How soon an idle shard looks whether the run is over.
 _LEAD_S = 0.5
+#: How often a shard looks whether its supervisor is still there.
+_WATCH_S = 1.0
 #: How long a run that was never given a seed waits for one.
 _SEED_GRACE_S = 10.0
 
@@ -171,7 +175,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()
-        await run.begin(is_first=set((await run.read_map()).alive) <= {shard})
+        alive = (await run.read_map()).alive.values()
+        # Of several that start together none may count the time nobody was there.
+        await run.begin(is_first=all(holder.starting for holder in alive))
         await self.feed.open()
         engine = self.crawler.engine
         assert engine is not None
@@ -188,6 +194,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             asyncio.create_task(self._lead(leader), name="leader"),
             asyncio.create_task(self._read_start_urls(door), name="start urls"),
         ]
+        if config.supervisor:
+            self._tasks.append(asyncio.create_task(self._watch_supervisor(config.supervisor), name="watch"))
         logger.info(
             "shard %d opened run %s",
             shard,
@@ -403,6 +411,13 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                     pause_s = min(max(_LEAD_S, self.idle_before_close - idle_s), max(pause_s, idle_s / 2))
         except Exception as exc:  # noqa: BLE001  # without a leader the run would never end, and nobody be told
             self._on_broken(exc)
+
+    async def _watch_supervisor(self, pid: int) -> None:
+        """Leave as on SIGTERM when the process that started this one is gone: nobody watches over it now."""
+        while os.getppid() == pid:
+            await asyncio.sleep(_WATCH_S)
+        logger.error("the supervisor, process %d, is gone; this shard leaves, too", pid)
+        signal.raise_signal(signal.SIGTERM)
 
     async def _read_start_urls(self, door: Door) -> None:
         assert self.feed is not None

@@ -168,7 +168,7 @@ class Feed:
         """Return what may be fetched now. Its end must be told: `ended` and `finish`, or `robots_ended`."""
         now_s = self._clock()
         # A shard that could not renew its hold in time may have been replaced: it must not fetch.
-        if self._closing or now_s >= self._holdings.owned_until_s:
+        if self._closing or self._is_paused or now_s >= self._holdings.owned_until_s:
             return None
         while (lease := self.pacer.take(now_s)) is not None:
             verdict = self._gate.look(lease, now_s)
@@ -398,6 +398,9 @@ class Feed:
             await self._keep()
         if self._closing:
             return
+        if self._is_paused:
+            # In every turn: one whose robots.txt was being asked for comes free only when that has ended.
+            self._return_leases(self.pacer.withdraw(lambda lease: True))
         await self._change_ownership()
         if await self._lease():
             self._on_work()
@@ -474,11 +477,9 @@ class Feed:
             self._end(kept.state, None)
         elif kept.is_retired:
             self._end("retired", None)
-        unwanted, self._is_paused = kept.unwanted, kept.state == "paused"
-        if self._is_paused:
-            unwanted = set(self._holdings.holds)
-        if unwanted:
-            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in unwanted))
+        self._is_paused = kept.state == "paused"
+        if kept.unwanted:
+            self._return_leases(self.pacer.withdraw(lambda lease: lease.partition in kept.unwanted))
 
     async def _take_back(self, pages: int) -> None:
         """Give back promised pages that are not fetched."""

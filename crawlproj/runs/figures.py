@@ -17,6 +17,8 @@ class Figures:
     stored: int
     #: Of a run with a limit of pages: fetched, or lent to be.
     promised: int = 0
+    #: How many were ever promised, those given back included.
+    granted: int = 0
 
     @property
     def waiting(self) -> int:

@@ -51,18 +51,22 @@ class Leader:
         figures = await self.run.figures()
         reached = limit_reached(run_map.limits, figures, run_map.ran_s)
         if reached:
-            return await self.run.change(RunState.STOPPED, reached)
+            return await self.run.end(RunState.STOPPED, reached)
         await self._mend_promises(run_map.limits, figures)
         if not await self._is_over(run_map, figures) or self.never_seeded:
             return False
-        return await self.run.change(RunState.FINISHED)
+        return await self.run.end(RunState.FINISHED)
 
     async def _mend_promises(self, limits: Limits, figures: Figures) -> None:
-        """Give back the pages that were promised to processes which died."""
-        lost = bool(limits.pages) and not figures.leased and figures.promised != figures.fetched
-        if lost and self._lost_at == figures.steps():
-            await self.run.count_promises(figures.fetched)
-        self._lost_at = figures.steps() if lost else None
+        """Give back the pages that were promised to processes which died.
+
+        Only when the others can do nothing without them: until then somebody may be about to lease.
+        """
+        lost = figures.fetched < limits.pages <= figures.promised and not figures.leased
+        steps = (*figures.steps(), figures.granted)
+        if lost and self._lost_at == steps:
+            await self.run.mend_promises(figures)
+        self._lost_at = steps if lost else None
 
     async def _is_over(self, run_map: RunMap, figures: Figures) -> bool:
         if figures.outstanding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -70,6 +71,7 @@ class RunMap:
     limits: Limits = Limits()
     #: Seconds it has been running, as of this reading.
     ran_s: float = 0.0
+    created_ms: int = 0
 
 
 class Run:
@@ -79,6 +81,9 @@ class Run:
         self.door = door
         self.name = name
         self.partitions = partitions
+        # How many promises this object has given back in all: to say that twice is harmless.
+        self._instance = secrets.token_hex(6)
+        self._taken_back = 0
 
     @classmethod
     async def open(cls, door: Door, name: str, *, partitions: int, shards: int | None = None) -> Run:
@@ -148,6 +153,7 @@ class Run:
             stored.get("reason", ""),
             _limits(stored),
             ran_ms / 1000,
+            int(stored["created_ms"]),
         )
 
     async def set_shards(self, shards: int) -> None:
@@ -160,7 +166,17 @@ class Run:
         await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
 
     async def set_limits(self, limits: Limits) -> None:
-        """Change when the run stops; processes at work learn of it at once."""
+        """Change when the run stops; processes at work learn of it at once.
+
+        Where they had no limit of pages before, what they lease in this moment comes on top of the new one.
+        """
+        stored = await _read_record(self.door, self.name)
+        if limits.pages and not _limits(stored).pages:
+            # Without a limit nothing was promised: what is fetched and lent by now counts.
+            figures = await self.figures()
+            await self.door.command(
+                "HSET", keys.page_counters(self.name), "promised", figures.fetched + figures.leased
+            )
         fields = [(f"max_{name}", value) for name, value in asdict(limits).items()]
         await self.door.command(
             "HSET", keys.run_record(self.name), *(part for pair in fields for part in pair)
@@ -172,29 +188,35 @@ class Run:
 
         Raises BadArgument when there is no way from where it is.
         """
-        before = await self.door.run(
-            "change_state",
-            [keys.run_record(self.name)],
-            [state.value, reason, _now_ms(), keys.wake_channel(self.name), *_BEFORE[state]],
-        )
-        was: str = before.decode()
+        was = await self._change_from(_BEFORE[state], state, reason)
         if was not in _BEFORE[state]:
             raise BadArgument(f"Run {self.name!r} is {was or 'deleted'}, so it cannot become {state.value}.")
         return was != state.value
 
+    async def end(self, state: RunState, reason: str = "") -> bool:
+        """Bring the run into *state* if it is still running. Returns whether it was."""
+        return await self._change_from((RunState.RUNNING,), state, reason) == RunState.RUNNING
+
     async def begin(self, *, is_first: bool) -> None:
         """Have the run go on, unless it is paused. *is_first* says that no other process is at work."""
-        if await self.state() == RunState.PAUSED:
-            return
-        if not await self.change(RunState.RUNNING) and is_first:
+        others = tuple(state for state in RunState if state is not RunState.PAUSED)
+        was = await self._change_from(others, RunState.RUNNING)
+        if was == RunState.RUNNING and is_first:
             # Its processes were killed: the time since then does not count.
             await self.door.command("HSET", keys.run_record(self.name), "since_ms", _now_ms())
 
     async def reopen(self) -> None:
         """Have a run that had ended wait for processes: there is something to do again."""
-        state = await self.state()
-        if state and RunState(state).is_end:
-            await self.change(RunState.CREATED)
+        await self._change_from(tuple(state for state in RunState if state.is_end), RunState.CREATED)
+
+    async def _change_from(self, before: tuple[RunState, ...], state: RunState, reason: str = "") -> str:
+        """Bring the run into *state* if it is in one of *before*. Returns where it was, '' if it is gone."""
+        was = await self.door.run(
+            "change_state",
+            [keys.run_record(self.name)],
+            [state.value, reason, _now_ms(), keys.wake_channel(self.name), *before],
+        )
+        return str(was.decode())
 
     async def state(self) -> str:
         value = await self.door.command("HGET", keys.run_record(self.name), "state")
@@ -213,11 +235,18 @@ class Run:
 
     async def take_back_promises(self, count: int) -> None:
         """Give back promised pages that were not fetched."""
-        await self.door.command("HINCRBY", keys.page_counters(self.name), "promised", -count)
+        self._taken_back += count
+        await self.door.run(
+            "return_promises", [keys.page_counters(self.name)], [self._instance, self._taken_back]
+        )
 
-    async def count_promises(self, fetched: int) -> None:
-        """Set right what processes that were killed took with them. Only while nothing is lent."""
-        await self.door.command("HSET", keys.page_counters(self.name), "promised", fetched)
+    async def mend_promises(self, figures: Figures) -> bool:
+        """Set right what processes that were killed took with them; *figures* show that nothing is lent.
+
+        Returns whether it was done: not if something was promised or given back since *figures* were read.
+        """
+        seen = [figures.promised, figures.granted, figures.fetched]
+        return bool(await self.door.run("mend_promises", [keys.page_counters(self.name)], seen))
 
     async def ask_to_commit(self) -> None:
         """Have parsers commit their open segments: nothing else is left of the run."""
@@ -236,7 +265,7 @@ class Run:
                 *(("HGETALL", keys.meta(self.name, p)) for p in everywhere),
                 *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
                 ("LLEN", keys.pages(self.name)),
-                ("HMGET", keys.page_counters(self.name), "stored", "promised"),
+                ("HMGET", keys.page_counters(self.name), "stored", "promised", "granted"),
             ]
         )
         counts: Counter[str] = Counter()
@@ -249,8 +278,8 @@ class Run:
                 elif name not in {"owner", "epoch", "sleep"}:
                     counts[name] += int(value)
         taken = dict(zip(parsers, answers[self.partitions : -2], strict=True))
-        stored, promised = (int(value or 0) for value in answers[-1])
-        return Figures(counts, owned, int(answers[-2]), taken, stored, promised)
+        stored, promised, granted = (int(value or 0) for value in answers[-1])
+        return Figures(counts, owned, int(answers[-2]), taken, stored, promised, granted)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""

@@ -1,8 +1,10 @@
-"""Runs: their record, the leader's judgement that one is over, and their deletion."""
+"""Runs: their record, states and limits, the leader who ends them, and their deletion."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 
 import pytest
 
@@ -14,7 +16,8 @@ from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName, hold_name
-from crawlproj.runs import Figures, Leader, Run, status_of
+from crawlproj.runs import Figures, Leader, Limits, Run, RunState, record, status_of
+from crawlproj.runs.leader import limit_reached
 
 PARTITIONS = 4
 
@@ -25,8 +28,18 @@ async def run(door: Door) -> Run:
 
 
 @pytest.fixture
-def leader(run: Run) -> Leader:
+async def leader(run: Run) -> Leader:
+    """The leader of the run, which goes on."""
+    await run.begin(is_first=True)
     return Leader(run, ProcessName.of_this(), 5000)
+
+
+@pytest.fixture
+def clock_ms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time by which runs count; its one number is for the test to change."""
+    now = [1_800_000_000_000]
+    monkeypatch.setattr(record, "_now_ms", lambda: now[0])
+    return now
 
 
 def frontier_of(run: Run) -> Frontier:
@@ -51,7 +64,16 @@ async def crawl(run: Run, *urls: str) -> None:
 
 
 async def verdicts(leader: Leader, looks: int = 3) -> list[bool]:
-    return [await leader.is_over() for _ in range(looks)]
+    """Whether each of so many looks ended the run."""
+    return [await leader.step() for _ in range(looks)]
+
+
+async def bring_into(run: Run, state: RunState) -> None:
+    """Bring *run* into *state*, on a way that people or processes could have taken."""
+    if state is not RunState.CREATED:
+        await run.begin(is_first=True)
+        await run.change(state)
+    assert await run.state() == state
 
 
 # -- the record --
@@ -64,7 +86,7 @@ async def test_a_run_is_created_once_and_found_again(door: Door) -> None:
     found = await Run.find(door, "web")
 
     run_map = await again.read_map()
-    assert (run_map.shards, run_map.state, run_map.alive) == (3, "running", {})
+    assert (run_map.shards, run_map.state, run_map.alive) == (3, "created", {})
     assert found.partitions == 4
 
 
@@ -156,13 +178,15 @@ async def test_a_run_with_nothing_left_is_over_at_the_second_look(run: Run, lead
     await crawl(run, "https://a.test/")
     await run.door.command("DEL", keys.pages(run.name))
 
-    assert await verdicts(leader) == [False, True, True]
+    assert await verdicts(leader) == [False, True, False]
     assert not leader.never_seeded
+    assert (await run.read_map()).state == RunState.FINISHED
 
 
-async def test_a_run_never_seeded_says_so(leader: Leader) -> None:
-    assert await verdicts(leader) == [False, True, True]
+async def test_a_run_never_seeded_says_so_and_is_not_finished(run: Run, leader: Leader) -> None:
+    assert await verdicts(leader) == [False] * 3
     assert leader.never_seeded
+    assert await run.state() == RunState.RUNNING
 
 
 async def test_a_url_that_waits_keeps_the_run_going(run: Run, leader: Leader) -> None:
@@ -190,7 +214,7 @@ async def test_a_page_keeps_the_run_going_until_it_is_stored(run: Run, leader: L
     await queue.take("p", 10)
     assert await verdicts(leader) == [False] * 3
     await run.door.command("DEL", keys.pages_taken(run.name, "p"))
-    assert await verdicts(leader) == [False, True, True]
+    assert await verdicts(leader) == [False, True, False]
 
 
 async def test_pages_that_nobody_parses_are_complained_about_once(
@@ -208,21 +232,22 @@ async def test_pages_that_nobody_parses_are_complained_about_once(
 async def test_work_that_came_and_went_between_two_looks_starts_the_count_anew(
     run: Run, leader: Leader
 ) -> None:
-    assert not await leader.is_over()
+    assert not await leader.step()
     await crawl(run, "https://a.test/")
     await run.door.command("DEL", keys.pages(run.name))
 
-    assert await verdicts(leader) == [False, True, True]
+    assert await verdicts(leader) == [False, True, False]
 
 
 async def test_a_shard_still_starting_blocks_the_end(run: Run, leader: Leader) -> None:
-    process = ProcessName.of_this()
-    shard = ShardNumber(run.door, run.name, 1, process, 60_000)
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
+    shard = ShardNumber(run.door, run.name, 1, ProcessName.of_this(), 60_000)
     await shard.claim()
 
     assert await verdicts(leader) == [False] * 3
     await shard.keep(starting=False)
-    assert await leader.is_over()
+    assert await leader.step()
 
 
 async def test_seeds_admitted_while_the_leader_looks_are_never_overlooked(
@@ -231,8 +256,10 @@ async def test_seeds_admitted_while_the_leader_looks_are_never_overlooked(
     """A shard admits its seeds and says so at the worst moment: just after the figures were read."""
     name = keys.shard(run.name, 0)
     process = ProcessName.of_this()
+    await crawl(run, "https://b.test/")
+    await run.door.command("DEL", keys.pages(run.name))
     await hold_name(run.door, name, process, 60_000, starting=True)
-    await leader.is_over()
+    await leader.step()
     figures = run.figures
 
     async def figures_then_seeds() -> Figures:
@@ -249,12 +276,273 @@ async def test_seeds_admitted_while_the_leader_looks_are_never_overlooked(
 async def test_the_end_waits_for_as_long_as_was_asked(run: Run) -> None:
     clock_s = [0.0]
     leader = Leader(run, ProcessName.of_this(), 5000, idle_before_close_s=10.0, clock=lambda: clock_s[0])
+    await run.begin(is_first=True)
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
 
-    assert not await leader.is_over()
+    assert not await leader.step()
     clock_s[0] = 9.9
-    assert not await leader.is_over()
+    assert not await leader.step()
     clock_s[0] = 10.0
-    assert await leader.is_over()
+    assert await leader.step()
+
+
+async def test_a_run_paused_while_the_leader_looks_stays_paused(
+    run: Run, leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
+    await leader.step()
+    figures = run.figures
+
+    async def figures_then_pause() -> Figures:
+        found = await figures()
+        await run.change(RunState.PAUSED)
+        return found
+
+    monkeypatch.setattr(run, "figures", figures_then_pause)
+
+    assert not await leader.step()
+    assert await run.state() == RunState.PAUSED
+
+
+async def test_a_paused_run_does_not_end_however_little_is_left(run: Run, leader: Leader) -> None:
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
+    await run.change(RunState.PAUSED)
+
+    assert await verdicts(leader) == [False] * 3
+    await run.change(RunState.RUNNING)
+    assert await verdicts(leader) == [False, True, False]
+
+
+async def test_the_name_of_a_dead_leader_is_free_when_its_time_to_live_has_passed(run: Run) -> None:
+    one, other = (Leader(run, ProcessName.of_this(), 300) for _ in range(2))
+    assert await one.lead()
+    assert not await other.lead()
+    began_s = time.monotonic()
+
+    # The first says nothing more.
+    while not await other.lead():
+        assert time.monotonic() - began_s < 5
+        await asyncio.sleep(0.01)
+
+    assert time.monotonic() - began_s >= 0.25
+    assert not await one.lead()
+
+
+async def test_of_many_who_want_to_lead_at_once_one_does(run: Run) -> None:
+    leaders = [Leader(run, ProcessName.of_this(), 5000) for _ in range(20)]
+
+    for _ in range(3):
+        assert sum(await asyncio.gather(*(leader.lead() for leader in leaders))) == 1
+
+
+# -- states --
+
+#: Where people and processes may bring a run from each state.
+WAYS = {
+    RunState.CREATED: {
+        RunState.CREATED,
+        RunState.RUNNING,
+        RunState.PAUSED,
+        RunState.STOPPED,
+        RunState.FAILED,
+    },
+    RunState.RUNNING: set(RunState),
+    RunState.PAUSED: {RunState.CREATED, RunState.RUNNING, RunState.PAUSED, RunState.STOPPED, RunState.FAILED},
+    RunState.FINISHED: {RunState.CREATED, RunState.RUNNING, RunState.FINISHED},
+    RunState.STOPPED: {RunState.CREATED, RunState.RUNNING, RunState.STOPPED},
+    RunState.FAILED: {RunState.CREATED, RunState.RUNNING, RunState.FAILED},
+}
+
+
+@pytest.mark.parametrize("to", RunState)
+@pytest.mark.parametrize("start", RunState)
+async def test_a_run_goes_only_the_ways_there_are(run: Run, start: RunState, to: RunState) -> None:
+    await bring_into(run, start)
+
+    if to in WAYS[start]:
+        assert await run.change(to) == (start != to)
+        assert await run.state() == to
+    else:
+        with pytest.raises(BadArgument, match=rf"Run 'web' is {start}, so it cannot become {to}\."):
+            await run.change(to)
+        assert await run.state() == start
+
+
+async def test_a_run_that_is_gone_cannot_be_changed(run: Run) -> None:
+    await run.delete()
+
+    with pytest.raises(BadArgument, match="is deleted, so it cannot become paused"):
+        await run.change(RunState.PAUSED)
+    await run.begin(is_first=True)
+    await run.reopen()
+
+    assert await keys_there(run.door) == set()
+
+
+async def test_why_a_run_stopped_is_kept_until_it_goes_on(run: Run) -> None:
+    await run.begin(is_first=True)
+    await run.change(RunState.STOPPED, "max_pages")
+
+    assert not await run.change(RunState.STOPPED, "asked")
+    assert (await run.read_map()).reason == "max_pages"
+    await run.begin(is_first=True)
+    assert (await run.read_map()).reason == ""
+
+
+@pytest.mark.parametrize("state", RunState)
+async def test_a_process_that_begins_has_the_run_go_on_unless_it_is_paused(run: Run, state: RunState) -> None:
+    await bring_into(run, state)
+
+    await run.begin(is_first=True)
+
+    assert await run.state() == (RunState.PAUSED if state is RunState.PAUSED else RunState.RUNNING)
+
+
+@pytest.mark.parametrize("state", RunState)
+async def test_only_a_run_that_has_ended_is_opened_again(run: Run, state: RunState) -> None:
+    await bring_into(run, state)
+
+    await run.reopen()
+
+    assert await run.state() == (RunState.CREATED if state.is_end else state)
+
+
+@pytest.mark.parametrize("state", RunState)
+async def test_parsers_stay_until_the_run_has_ended_and_its_shards_have_left(
+    run: Run, state: RunState
+) -> None:
+    await bring_into(run, state)
+    shard = ShardNumber(run.door, run.name, 1, ProcessName.of_this(), 60_000)
+    await shard.claim()
+
+    assert not await run.has_ended()
+    await shard.drop()
+    assert await run.has_ended() == state.is_end
+
+
+async def test_nothing_more_comes_of_a_run_that_was_deleted(run: Run) -> None:
+    await run.delete()
+
+    assert await run.has_ended()
+
+
+# -- how long it ran --
+
+
+async def test_seconds_count_only_while_a_run_is_running(run: Run, clock_ms: list[int]) -> None:
+    async def ran_s_after(seconds: int) -> float:
+        clock_ms[0] += seconds * 1000
+        return (await run.read_map()).ran_s
+
+    assert await ran_s_after(1000) == 0
+    await run.begin(is_first=True)
+    assert await ran_s_after(10) == 10
+    await run.begin(is_first=False)
+    assert await ran_s_after(5) == 15
+    await run.change(RunState.PAUSED)
+    assert await ran_s_after(1000) == 15
+    await run.change(RunState.RUNNING)
+    assert await ran_s_after(2) == 17
+    await run.change(RunState.STOPPED, "asked")
+    assert await ran_s_after(1000) == 17
+    await run.reopen()
+    assert await ran_s_after(1000) == 17
+    await run.begin(is_first=True)
+    assert await ran_s_after(3) == 20
+
+
+async def test_the_time_after_all_processes_were_killed_does_not_count(run: Run, clock_ms: list[int]) -> None:
+    await run.begin(is_first=True)
+    clock_ms[0] += 100_000
+
+    await run.begin(is_first=True)
+    clock_ms[0] += 4_000
+
+    assert (await run.read_map()).ran_s == 4
+
+
+async def test_a_clock_that_went_back_takes_no_time_away(run: Run, clock_ms: list[int]) -> None:
+    await run.begin(is_first=True)
+    clock_ms[0] -= 60_000
+
+    assert (await run.read_map()).ran_s == 0
+    await run.change(RunState.PAUSED)
+    assert (await run.read_map()).ran_s == 0
+
+
+# -- limits --
+
+
+def figures_with(fetched: int = 0, leased: int = 0, size: int = 0) -> Figures:
+    counts = Counter(done=fetched, number=fetched + leased, bytes=size)
+    return Figures(counts, owned=0, queue_pages=0, taken={}, stored=0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "figures", "ran_s", "reached"),
+    [
+        (Limits(), figures_with(10**9, size=10**15), 10**9, ""),
+        (Limits(pages=5), figures_with(4), 0, ""),
+        (Limits(pages=5), figures_with(5), 0, "max_pages"),
+        (Limits(pages=5), figures_with(5, leased=1), 0, ""),
+        (Limits(pages=5), figures_with(7), 0, "max_pages"),
+        (Limits(seconds=1.5), figures_with(), 1.4, ""),
+        (Limits(seconds=1.5), figures_with(leased=3), 1.5, "max_seconds"),
+        (Limits(bytes=100), figures_with(size=99), 0, ""),
+        (Limits(bytes=100), figures_with(leased=3, size=100), 0, "max_bytes"),
+        (Limits(5, 1.0, 100), figures_with(5, size=100), 2, "max_pages"),
+    ],
+)
+def test_a_limit_is_reached_when_what_it_counts_is_there(
+    limits: Limits, figures: Figures, ran_s: float, reached: str
+) -> None:
+    assert limit_reached(limits, figures, ran_s) == reached
+
+
+async def test_limits_are_kept_with_the_run(door: Door, run: Run) -> None:
+    limits = Limits(pages=10, seconds=2.5, bytes=10**12)
+
+    await run.set_limits(limits)
+
+    assert (await (await Run.find(door, "web")).read_map()).limits == limits
+
+
+async def test_the_leader_stops_a_run_at_its_limit_and_says_which(run: Run, leader: Leader) -> None:
+    await run.set_limits(Limits(pages=1))
+    await crawl(run, "https://a.test/")
+
+    assert await leader.step()
+
+    run_map = await run.read_map()
+    assert (run_map.state, run_map.reason) == (RunState.STOPPED, "max_pages")
+
+
+async def test_the_leader_stops_a_run_after_the_seconds_it_may_run(
+    run: Run, leader: Leader, clock_ms: list[int]
+) -> None:
+    await run.begin(is_first=True)
+    await run.set_limits(Limits(seconds=60))
+    clock_ms[0] += 59_999
+
+    assert not await leader.step()
+    clock_ms[0] += 1
+    assert await leader.step()
+    assert (await run.read_map()).reason == "max_seconds"
+
+
+async def test_a_limit_set_late_counts_what_is_fetched_and_lent_by_then(run: Run) -> None:
+    frontier = frontier_of(run)
+    await crawl(run, "https://a.test/", "https://b.test/")
+    await frontier.admit([Candidate("https://c.test/")])
+    await frontier.lease([(hold, 1) for hold in await hold_all(frontier)], chain=1, chain_ms=1000)
+
+    await run.set_limits(Limits(pages=10))
+    await run.set_limits(Limits(pages=20))
+
+    assert await run.promise_pages(100, 20) == 17
 
 
 # -- deletion --

@@ -1,8 +1,11 @@
 -- promise_pages: set aside some of the pages a run may still fetch, for a shard that is about to lease.
--- KEYS[1] counters  hash  promised: pages fetched, or lent to be
+-- KEYS[1] counters  hash  promised: pages fetched, or lent to be; granted: all that ever were promised
 -- ARGV[1] wanted  ARGV[2] most in all
 -- returns how many were promised; what is not lent or not fetched must be given back
 local promised = tonumber(redis.call('HGET', KEYS[1], 'promised') or 0)
 local granted = math.max(0, math.min(tonumber(ARGV[1]), ARGV[2] - promised))
-redis.call('HINCRBY', KEYS[1], 'promised', granted)
+if granted > 0 then
+  redis.call('HINCRBY', KEYS[1], 'promised', granted)
+  redis.call('HINCRBY', KEYS[1], 'granted', granted)
+end
 return granted
