@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import Argument, Door
 
 #: A wait so short is waited out: to give a lease back and have it lent again takes longer.
 BRIEF_S = 0.05
@@ -24,7 +24,8 @@ class AddressGate:
         self, door: Door, run: str, delay_s: float, *, now_ms: Callable[[], int] = lambda: 0
     ) -> None:
         self.delay_s = delay_s
-        self._door = door
+        self._enters = _Calls(door, "enter_address")
+        self._leaves = _Calls(door, "leave_address")
         self._run = run
         self._delay_ms = math.ceil(delay_s * 1000)
         self._now_ms = now_ms
@@ -36,17 +37,16 @@ class AddressGate:
 
     async def enter(self, address: str, domain: str, token: bytes, flight_s: float) -> float:
         """Return 0 when *token* is inside now, else after how many seconds *domain* should ask again."""
-        wait_ms = await self._door.run(
-            "enter_address",
+        wait_ms = await self._enters.run(
             [keys.address(self._run, address), keys.address_line(self._run, address)],
             [self._now_ms(), token, domain, self._delay_ms, math.ceil(flight_s * 1000)],
         )
-        return int(wait_ms) / 1000
+        return wait_ms / 1000
 
     async def leave(self, address: str, token: bytes) -> bool:
         """Tell that the request of *token* ended. Returns whether it was still inside."""
-        name = keys.address(self._run, address)
-        return bool(await self._door.run("leave_address", [name], [self._now_ms(), token, self._delay_ms]))
+        names = [keys.address(self._run, address)]
+        return bool(await self._leaves.run(names, [self._now_ms(), token, self._delay_ms]))
 
     async def leave_after(self, entering: asyncio.Task[float], address: str, token: bytes) -> None:
         """Leave if *token* got in, once that is known: `leave` could overtake `enter` on its way to Redis."""
@@ -101,3 +101,34 @@ class Visit:
         done, _ = await asyncio.wait({self._entering}, timeout=flight_s / 2)
         # No answer: Redis is away, which is no fault of the site.
         return self._entering.result() if done else self._gate.delay_s
+
+
+class _Calls:
+    """Calls of one script; those made while others are on the wire share the next round trip."""
+
+    def __init__(self, door: Door, script: str) -> None:
+        self._door = door
+        self._script = script
+        self._waiting: list[tuple[list[str], list[Argument], asyncio.Future[int]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def run(self, names: list[str], args: list[Argument]) -> int:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._waiting.append((names, args, answer))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send(), name=self._script)
+        return await answer
+
+    async def _send(self) -> None:
+        while self._waiting:
+            calls, self._waiting = self._waiting, []
+            try:
+                answers = await self._door.run_many(self._script, [(names, args) for names, args, _ in calls])
+            except Exception as exc:  # noqa: BLE001  # whoever waits gets it
+                for _, _, answer in calls:
+                    if not answer.done():
+                        answer.set_exception(exc)
+                continue
+            for (_, _, answer), value in zip(calls, answers, strict=True):
+                if not answer.done():
+                    answer.set_result(value)

@@ -12,7 +12,7 @@ import pytest
 
 from crawlproj.frontier.addresses import BRIEF_S, AddressGate, Visit
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import Door, ScriptError
 from tests.conftest import RedisServer
 from tests.redis.conftest import RUN
 from tests.redis.shards import until
@@ -188,6 +188,36 @@ async def test_while_redis_is_away_a_download_is_put_off_in_time_and_leaves_late
     assert wait_s == 3.0
     assert not await is_inside(door)
     await door.close()
+
+
+async def test_many_who_come_together_share_a_round_trip(door: Door) -> None:
+    gate = AddressGate(door, RUN, 60.0)
+    before = await calls_seen(door)
+
+    waits_s = await asyncio.gather(
+        *(gate.visit(f"d{n}.test").enter(f"192.0.2.{n}", 30.0) for n in range(100))
+    )
+
+    assert set(waits_s) == {0.0}
+    assert (await calls_seen(door)) - before <= 10
+
+
+async def calls_seen(door: Door) -> int:
+    """How often Redis read something from its clients."""
+    info: bytes = await door.command("INFO", "stats")
+    return int(info.split(b"total_reads_processed:")[1].split()[0])
+
+
+async def test_an_error_of_redis_reaches_everybody_who_waits_for_it(door: Door) -> None:
+    gate = AddressGate(door, RUN, 60.0)
+    await door.command("SET", keys.address(RUN, IP), "not a hash")
+    visits = [gate.visit(f"d{n}.test") for n in range(3)]
+
+    errors = await asyncio.gather(*(visit.enter(IP, 30.0) for visit in visits), return_exceptions=True)
+    left = await asyncio.gather(*(visit.leave() for visit in visits), return_exceptions=True)
+
+    assert [type(error) for error in errors + left] == [ScriptError] * 6
+    assert await gate.visit("d.test").enter(OTHER_IP, 30.0) == 0
 
 
 async def test_no_task_is_left_behind(door: Door) -> None:
