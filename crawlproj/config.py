@@ -244,6 +244,12 @@ class Config:
         "Bytes in the page queue at which shards lease nothing until it is below the soft limit.",
         least=1,
     )
+    supervisor: int = ours(
+        0,
+        "The process that started this one to watch over it: when it is gone, this one stops. `scrapy run` "
+        "says it to its children; 0 means none.",
+        least=0,
+    )
     parse: str = ours(
         "auto",
         "Who reads the pages: the shard itself (inline), parsers (processes), or the shard itself when it is "

@@ -414,7 +414,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
 
     async def _watch_supervisor(self, pid: int) -> None:
         """Leave as on SIGTERM when the process that started this one is gone: nobody watches over it now."""
-        while os.getppid() == pid:
+        while os.getppid() == pid:  # noqa: ASYNC110  # no event tells that a parent died
             await asyncio.sleep(_WATCH_S)
         logger.error("the supervisor, process %d, is gone; this shard leaves, too", pid)
         signal.raise_signal(signal.SIGTERM)

@@ -44,7 +44,7 @@ class Command(RunCommand):
 
         configure_logging(self.settings)
         # In the guard already: what is wrong with the settings should not be said by every child.
-        self.config()
+        config = self.config()
         self.run_name(opts)
         stem = new_parser_name(opts.name)
 
@@ -54,7 +54,7 @@ class Command(RunCommand):
         def blame(death: Death) -> None:
             self.guarded(lambda: asyncio.run(self._blame(opts, f"{stem}-{death.number}", death)))
 
-        return run_guarded(work, blame)
+        return run_guarded(work, blame, supervisor=config.supervisor)
 
     async def _parse(self, opts: argparse.Namespace, name: str, notes: Notes) -> int:
         """Be a parser until the run is over or a signal comes."""

@@ -15,7 +15,8 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 #: Deaths in a row with no page parsed in between, after which it is not the pages' fault.
 _HOPELESS = 5
 _PR_SET_PDEATHSIG = 1
+#: How often the guard looks whether its supervisor is still there.
+_WATCH_S = 1.0
 _NOTE = struct.Struct("=qq")
 
 
@@ -83,15 +86,18 @@ class TimeLimit:
         self._notes.done()
 
 
-def run_guarded(work: Callable[[int, Notes], int], on_death: Callable[[Death], None]) -> int:
+def run_guarded(
+    work: Callable[[int, Notes], int], on_death: Callable[[Death], None], *, supervisor: int = 0
+) -> int:
     """Do *work* in a child, again and again until it leaves by itself; returns its exit code.
 
     Children are numbered from 1. *on_death* is called in the guard for each child that was killed. SIGTERM
     and SIGINT are handed on, and no child is started after them. The child never outlives its guard. No
-    thread may run when this is called: it forks.
+    thread may run when this is called: it forks. When *supervisor* is given and not, or no longer, the parent
+    of this process, that is as good as SIGTERM.
     """
     in_vain = number = 0
-    with _Stopping() as stopping:
+    with _Stopping() as stopping, _watching(supervisor):
         while not stopping.asked:
             number += 1
             notes = Notes()
@@ -117,6 +123,28 @@ def run_guarded(work: Callable[[int, Notes], int], on_death: Callable[[Death], N
             # A child that dies at its start must not make this a busy loop.
             time.sleep(min(0.1 * 2**in_vain, 5.0) if in_vain else 0.0)
     return 0
+
+
+@contextmanager
+def _watching(supervisor: int) -> Iterator[None]:
+    """Send this process SIGTERM once *supervisor* is not its parent; by a timer, as it waits for a child."""
+    if not supervisor:
+        yield
+        return
+
+    def look(*_: object) -> None:
+        if os.getppid() != supervisor:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.raise_signal(signal.SIGTERM)
+
+    # The timer is not inherited by a fork, so the child's own time limit is not disturbed.
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, _WATCH_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class _Stopping:

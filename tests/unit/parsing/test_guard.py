@@ -28,10 +28,10 @@ sys.exit(run_guarded(work, told))
 """
 
 
-def guarded(work: str) -> subprocess.Popen[str]:
+def guarded(work: str, program: str = PROGRAM) -> subprocess.Popen[str]:
     body = "".join(f"    {line}\n" for line in work.strip().splitlines())
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.replace("WORK", body)],
+        [sys.executable, "-c", program.replace("WORK", body)],
         cwd=Path(__file__).parents[3],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -152,3 +152,25 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_parser_whose_supervisor_is_gone_leaves_as_on_sigterm() -> None:
+    abandoned = PROGRAM.replace("told))", "told, supervisor=1))")
+    work = """
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+print(json.dumps("at work"), flush=True)
+time.sleep(20)
+return 9
+"""
+
+    code, _ = outcome(guarded(work, abandoned))
+
+    assert code == 0
+
+
+def test_a_parser_whose_supervisor_lives_is_left_alone() -> None:
+    watched = PROGRAM.replace("told))", f"told, supervisor={os.getpid()}))")
+
+    code, deaths = outcome(guarded("time.sleep(0.3)\nreturn 5", watched))
+
+    assert (code, deaths) == (5, [])
