@@ -61,12 +61,12 @@ class DomainFeedback:
         if isinstance(exception, NoContactError):
             # Nothing else would end better: every public site would be refused.
             self._feed.stop(BadSetting(str(exception)))
-        if isinstance(exception, AddressBusyError):
-            lease = request.meta.get("crawl_lease")
-            if isinstance(lease, Lease):
-                self._feed.put_off(lease, exception.wait_s)
+        if not isinstance(exception, NoContactError | AddressBusyError):
+            self._tell(request, ended_of(exception), 0)
             return
-        self._tell(request, ended_of(exception), 0)
+        lease = request.meta.get("crawl_lease")
+        if isinstance(lease, Lease):
+            self._feed.put_off(lease, getattr(exception, "wait_s", 0.0))
 
     def _tell(self, request: Request, ended: Ended, fetched_bytes: int) -> bool:
         lease = request.meta.get("crawl_lease")

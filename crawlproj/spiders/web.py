@@ -23,6 +23,7 @@ from crawlproj.download.endings import error_name
 from crawlproj.errors import BadArgument, BadUrl, NoSeeds
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
+from crawlproj.frontier.gate import FREED
 from crawlproj.frontier.seeds import parse_seeds, seed_lines
 from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
 from crawlproj.model.urls import canonicalise
@@ -250,6 +251,8 @@ class WebSpider(Spider):
         extra: dict[str, Any] = {"hops": path.hops + 1, "from": lease.url}
         if path.sitemap_level:
             extra["sitemap"] = path.sitemap_level
+        if FREED in lease.extra:
+            extra["freed"] = True
         text = json.dumps(extra, separators=(",", ":"))
         self.feed.add([Candidate(target, lease.depth, extra=text)])
 
