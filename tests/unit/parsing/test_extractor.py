@@ -1,0 +1,112 @@
+"""Extraction in another process gives what it gives in this one, and survives what kills it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.config import load_config
+from crawlproj.model.records import Page
+from crawlproj.pages.envelope import pack
+from crawlproj.parsing.extract import ExtractOptions, extract
+from crawlproj.parsing.extractor import Extractor, ExtractorFailed, PageFailed
+
+#: Tries all ways to split a long row of letters, which takes for ever and holds Python's lock.
+HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
+SETTINGS: dict[str, Any] = {"CRAWL_PARSE_SECONDS": 0.5, "CRAWL_FIELDS": HANGS_ON, "CRAWL_FULL_TEXT": True}
+
+
+def page_of(body: str) -> Page:
+    headers = {"content-type": "text/html; charset=utf-8"}
+    return Page("http://a.test/", "web", "a.test", 0, 200, 0, 0, headers, body.encode())
+
+
+FINE = page_of("<title>Größe</title><body><p>Words, and then more words.</p><a href='/b?utm_source=x'>b</a>")
+HANGING = page_of("<body>" + "a" * 60 + "!")
+
+
+@pytest.fixture
+def extractor() -> Iterator[Extractor]:
+    extractor = Extractor(load_config(SETTINGS))
+    yield extractor
+    extractor.close()
+
+
+def test_it_finds_what_extraction_in_this_process_finds(extractor: Extractor) -> None:
+    found = extractor.extract(pack(FINE))
+
+    assert found == extract(FINE, ExtractOptions.from_config(load_config(SETTINGS)))
+    assert (found.title, found.links) == ("Größe", ["http://a.test/b"])
+
+
+def test_a_page_that_takes_too_long_is_given_up_and_the_next_one_read(extractor: Extractor) -> None:
+    with pytest.raises(PageFailed, match="took longer than CRAWL_PARSE_SECONDS"):
+        extractor.extract(pack(HANGING))
+
+    assert extractor.extract(pack(FINE)).title == "Größe"
+
+
+def test_a_child_killed_from_outside_ends_a_wait_at_once() -> None:
+    extractor = Extractor(load_config(SETTINGS | {"CRAWL_PARSE_SECONDS": 600}))
+    extractor.extract(pack(FINE))
+
+    extractor.kill()
+
+    with pytest.raises(PageFailed, match="SIGKILL"):
+        extractor.extract(pack(HANGING))
+    extractor.close()
+
+
+def test_an_envelope_that_is_damaged_fails_and_the_child_goes_on(extractor: Extractor) -> None:
+    with pytest.raises(PageFailed, match="BadEnvelope"):
+        extractor.extract(b"\x00damaged")
+
+    assert extractor.extract(pack(FINE)).title == "Größe"
+
+
+def test_a_child_that_cannot_work_is_not_blamed_on_the_page(
+    extractor: Extractor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(ExtractorFailed, match="ended with exit code 1"):
+        extractor.extract(pack(FINE))
+
+
+def test_the_child_ends_when_its_parent_is_killed() -> None:
+    program = (
+        "import os, time\n"
+        "from crawlproj.config import load_config\n"
+        "from crawlproj.parsing.extractor import Extractor\n"
+        "extractor = Extractor(load_config({}))\n"
+        f"extractor.extract({pack(FINE)!r})\n"
+        "print(extractor._child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+
+        parent.send_signal(signal.SIGKILL)
+
+    deadline_s = time.monotonic() + 20
+    while _is_running(child):
+        assert time.monotonic() < deadline_s, "the child lives on"
+        time.sleep(0.02)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        # A zombie nobody waits for is no process any more.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
