@@ -1,0 +1,284 @@
+"""Shards of a run that is paused, stopped, or may fetch only so many pages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from crawlproj.model.records import Lease, Outcome
+from crawlproj.politeness.pacing import Ended
+from crawlproj.politeness.robots import RobotsCache
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Figures, Leader, Limits, RunState
+from tests.redis.shards import LIMITS, LONG, Shard, Shards, rules_of, sites, until
+
+
+class Crawl:
+    """Fetches whatever the shards lend, a few at a time, and counts."""
+
+    def __init__(self, shards: Shards) -> None:
+        self.shards = shards
+        self.fetched: list[str] = []
+        self.in_flight: list[tuple[Shard, Lease]] = []
+
+    def step(self) -> int:
+        """End what is in flight, take more; returns how many pages were fetched by now."""
+        for shard, lease in self.in_flight:
+            shard.fetch(lease)
+            self.fetched.append(lease.url)
+        self.in_flight = []
+        for shard in self.shards.made:
+            if shard.feed._tasks:
+                self.in_flight += ((shard, lease) for lease in _a_few(shard))
+        return len(self.fetched)
+
+    async def until_fetched(self, count: int) -> None:
+        await until(lambda: self.step() >= count)
+
+    async def until_nothing_moves(self) -> Figures:
+        """Go on until nothing is lent and nothing comes any more; returns the figures then."""
+        deadline_s = time.monotonic() + 15
+        quiet_since_s = time.monotonic()
+        while True:
+            before = len(self.fetched)
+            self.step()
+            figures = await self.shards.figures()
+            if figures.leased or self.in_flight or len(self.fetched) > before:
+                quiet_since_s = time.monotonic()
+            # Longer than a shard waits before it asks again for pages it may fetch.
+            if time.monotonic() - quiet_since_s > 0.8:
+                return figures
+            assert time.monotonic() < deadline_s, figures
+            await asyncio.sleep(0.01)
+
+
+def _a_few(shard: Shard) -> list[Lease]:
+    return [lease for _ in range(5) if isinstance(lease := shard.feed.take(), Lease)]
+
+
+@pytest.fixture
+async def running(shards: Shards) -> Shards:
+    """Shards of a run that goes on."""
+    await shards.run.begin(is_first=True)
+    return shards
+
+
+def leader_of(shards: Shards) -> Leader:
+    return Leader(shards.run, ProcessName.of_this(), 5000)
+
+
+# -- paused and stopped --
+
+
+async def test_a_paused_shard_gives_its_leases_back_and_takes_none(running: Shards) -> None:
+    await running.admit(*sites(20, 2))
+    shard = await running.open(limits=LONG)
+    crawl = Crawl(running)
+    await crawl.until_fetched(5)
+
+    await running.run.change(RunState.PAUSED)
+    figures = await crawl.until_nothing_moves()
+
+    assert shard.feed.held == 0
+    assert (figures.leased, figures.waiting) == (0, 40 - len(crawl.fetched))
+    assert len(shard.feed.partitions) == running.run.partitions
+    assert shard.ends == []
+
+
+async def test_what_was_in_flight_when_a_run_was_paused_is_settled(running: Shards) -> None:
+    await running.admit("https://a.test/1", "https://a.test/2")
+    shard = await running.open(limits=LONG)
+    lease = await shard.take_one()
+
+    await running.run.change(RunState.PAUSED)
+    await until(lambda: shard.feed.held == 1)
+    shard.fetch(lease)
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await running.figures()
+    assert (figures.fetched, figures.waiting, figures.leased) == (1, 1, 0)
+
+
+async def test_a_shard_goes_on_at_once_when_its_run_is_resumed(running: Shards) -> None:
+    await running.admit(*sites(20, 2))
+    await running.open(limits=LONG)
+    crawl = Crawl(running)
+    await crawl.until_fetched(5)
+    await running.run.change(RunState.PAUSED)
+    await crawl.until_nothing_moves()
+
+    resumed_s = time.monotonic()
+    await running.run.change(RunState.RUNNING)
+    await crawl.until_fetched(40)
+
+    assert time.monotonic() - resumed_s < 3
+    assert sorted(crawl.fetched) == sorted(sites(20, 2))
+
+
+async def test_a_shard_that_starts_in_a_paused_run_waits(shards: Shards) -> None:
+    await shards.run.change(RunState.PAUSED)
+    await shards.admit(*sites(10))
+    shard = await shards.open(limits=LONG)
+    crawl = Crawl(shards)
+
+    assert (await crawl.until_nothing_moves()).waiting == 10
+    await shards.run.change(RunState.RUNNING)
+    await crawl.until_fetched(10)
+
+    assert shard.ends == []
+
+
+async def test_a_url_whose_robots_txt_comes_during_a_pause_is_not_fetched(running: Shards) -> None:
+    await running.admit("https://a.test/1")
+    shard = await running.open(limits=LONG, robots=RobotsCache(100, 60.0, 60.0))
+    fetch = await shard.take_robots()
+
+    await running.run.change(RunState.PAUSED)
+    await until(lambda: shard.feed._is_paused)
+    shard.feed.robots_ended(fetch, rules_of(""), Ended(200))
+
+    assert shard.take() == []
+    await until(lambda: not shard.feed.has_work)
+    assert (await running.figures()).waiting == 1
+    await running.run.change(RunState.RUNNING)
+    assert (await shard.take_one()).url == "https://a.test/1"
+
+
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.FAILED, RunState.FINISHED])
+async def test_a_run_that_has_ended_ends_its_shards_with_everything_given_back(
+    running: Shards, state: RunState
+) -> None:
+    await running.admit(*sites(20, 2))
+    shard = await running.open(limits=LONG)
+    await until(lambda: shard.feed.pacer.buffered)
+
+    await running.run.change(state)
+    await until(lambda: shard.ends)
+    await shard.feed.close()
+
+    assert shard.ends == [(state, None)]
+    assert ((await running.figures()).waiting, (await running.figures()).leased) == (40, 0)
+
+
+# -- so many pages and no more --
+
+
+@pytest.mark.parametrize("most", [1, 7, 100])
+async def test_several_shards_fetch_exactly_as_many_pages_as_they_may(running: Shards, most: int) -> None:
+    await running.run.set_shards(3)
+    await running.run.set_limits(Limits(pages=most))
+    await running.admit(*sites(60, 4))
+    for number in range(3):
+        await running.open(number, limits=replace(LONG, batch=20))
+    crawl = Crawl(running)
+
+    figures = await crawl.until_nothing_moves()
+
+    assert (len(crawl.fetched), figures.fetched, figures.promised) == (most, most, most)
+    assert figures.waiting == 240 - most
+    assert await leader_of(running).step()
+    assert (await running.run.read_map()).reason == "max_pages"
+
+
+async def test_a_higher_limit_is_heard_of_and_kept(running: Shards) -> None:
+    await running.run.set_limits(Limits(pages=5))
+    await running.admit(*sites(40))
+    await running.open(limits=LONG)
+    crawl = Crawl(running)
+    await crawl.until_nothing_moves()
+
+    await running.run.set_limits(Limits(pages=12))
+    figures = await crawl.until_nothing_moves()
+
+    assert (len(crawl.fetched), figures.fetched) == (12, 12)
+
+
+async def test_a_limit_set_while_shards_hold_leases_counts_these(running: Shards) -> None:
+    await running.admit(*sites(40, 2))
+    shard = await running.open(limits=replace(LONG, batch=10))
+    await until(lambda: shard.feed.held >= 10)
+
+    await running.run.set_limits(Limits(pages=20))
+    figures = await Crawl(running).until_nothing_moves()
+
+    assert figures.fetched == 20
+
+
+async def test_a_limit_taken_away_lets_everything_through(running: Shards) -> None:
+    await running.run.set_limits(Limits(pages=5))
+    await running.admit(*sites(30))
+    await running.open(limits=LONG)
+    crawl = Crawl(running)
+    await crawl.until_nothing_moves()
+
+    await running.run.set_limits(Limits())
+    await crawl.until_fetched(30)
+
+
+async def test_what_fails_or_is_put_off_does_not_use_up_the_limit(running: Shards) -> None:
+    await running.run.set_limits(Limits(pages=3))
+    await running.admit(*sites(9))
+    shard = await running.open(limits=LONG)
+    ends = [Outcome.FAILED, Outcome.SKIPPED, Outcome.RETURNED]
+
+    for outcome in ends:
+        for lease in await shard.take_some(3):
+            shard.feed.ended(lease, Ended(200))
+            shard.feed.judge(lease, outcome, "why")
+            shard.feed.finish(lease)
+    figures = await Crawl(running).until_nothing_moves()
+
+    assert (figures.fetched, figures.promised) == (3, 3)
+
+
+async def test_promises_of_a_killed_shard_come_back_with_its_partitions(running: Shards) -> None:
+    await running.run.set_shards(2)
+    await running.run.set_limits(Limits(pages=30))
+    await running.admit(*sites(60))
+    victim = await running.open(1)
+    await until(lambda: victim.feed.held >= 10)
+    await running.open(0)
+    crawl = Crawl(running)
+
+    await victim.kill()
+    await until(lambda: bool(crawl.step()) and len(running.made[1].feed.partitions) == 8, limit_s=10)
+    figures = await crawl.until_nothing_moves()
+
+    assert (figures.fetched, figures.promised) == (30, 30)
+
+
+async def test_promises_a_shard_died_with_before_it_leased_are_mended_by_the_leader(running: Shards) -> None:
+    await running.run.set_limits(Limits(pages=30))
+    await running.admit(*sites(60))
+    # Of a shard that asked and was killed before it had the answer.
+    assert await running.run.promise_pages(10, 30) == 10
+    await running.open(limits=LIMITS)
+    crawl, leader = Crawl(running), leader_of(running)
+    assert (await crawl.until_nothing_moves()).fetched == 20
+
+    looks = [await leader.step() for _ in range(2)]
+    figures = await crawl.until_nothing_moves()
+
+    assert looks == [False, False]
+    assert (figures.fetched, figures.promised) == (30, 30)
+    assert await leader.step()
+
+
+async def test_a_leader_who_looks_all_the_time_never_lets_too_many_through(running: Shards) -> None:
+    await running.run.set_shards(2)
+    await running.run.set_limits(Limits(pages=50))
+    await running.admit(*sites(80))
+    for number in range(2):
+        await running.open(number, limits=replace(LONG, batch=6))
+    crawl, leader = Crawl(running), leader_of(running)
+
+    async with asyncio.timeout(20):
+        while not await leader.step():
+            crawl.step()
+            await asyncio.sleep(0)
+
+    figures = await running.figures()
+    assert (figures.fetched, figures.leased, figures.promised) == (50, 0, 50)
