@@ -45,6 +45,9 @@ class Leader:
         """
         # The map first: a shard that says it has started has admitted its seeds, so the figures show them.
         run_map = await self.run.read_map()
+        if run_map.state == RunState.CREATED:
+            # Opened again before we heard that it had ended: as long as we are here, it goes on.
+            await self.run.begin(is_first=False)
         if run_map.state != RunState.RUNNING:
             self._quiet_since_s = None
             return False

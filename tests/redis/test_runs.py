@@ -316,6 +316,17 @@ async def test_a_paused_run_does_not_end_however_little_is_left(run: Run, leader
     assert await verdicts(leader) == [False, True, False]
 
 
+async def test_a_run_opened_again_while_its_processes_are_there_goes_on_and_ends(
+    run: Run, leader: Leader
+) -> None:
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
+    await run.change(RunState.STOPPED, "asked")
+    await run.reopen()
+
+    assert await verdicts(leader) == [False, False, True]
+
+
 async def test_the_name_of_a_dead_leader_is_free_when_its_time_to_live_has_passed(run: Run) -> None:
     one, other = (Leader(run, ProcessName.of_this(), 300) for _ in range(2))
     assert await one.lead()

@@ -1,0 +1,55 @@
+"""What `scrapy runs` shows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from crawlproj.errors import BadArgument, RunMismatch
+from crawlproj.redisio.client import Door
+from crawlproj.runs.record import Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run among others. Its JSON form is an interface, so names only ever get added."""
+
+    run: str
+    state: str
+    reason: str = ""
+    shards_alive: int = 0
+    shards: int = 0
+    fetched: int = 0
+    waiting: int = 0
+    stored: int = 0
+    created_ms: int = 0
+    ran_s: float = 0.0
+
+
+async def list_runs(door: Door) -> list[RunLine]:
+    """Return all runs in this Redis, by name."""
+    found = await asyncio.gather(*(_line_of(door, name) for name in await Run.names(door)))
+    return [line for line in found if line]
+
+
+async def _line_of(door: Door, name: str) -> RunLine | None:
+    try:
+        run = await Run.find(door, name)
+        run_map, figures = await run.read_map(), await run.figures()
+    except BadArgument:
+        # Deleted since its name was read.
+        return None
+    except RunMismatch:
+        return RunLine(name, "of another version")
+    return RunLine(
+        name,
+        run_map.state,
+        run_map.reason,
+        sum(not holder.process.is_dead() for holder in run_map.alive.values()),
+        run_map.shards,
+        figures.fetched,
+        figures.waiting,
+        figures.stored,
+        run_map.created_ms,
+        round(run_map.ran_s, 1),
+    )

@@ -1,0 +1,341 @@
+"""The commands about runs, as far as they say and do things to Redis: runs, pause, resume, stop."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scrapy.settings import Settings
+
+from crawlproj.errors import BadArgument, CrawlError
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.records import Candidate
+from crawlproj.pages.queue import PageQueue
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName, drop_name, hold_name
+from crawlproj.runs import Limits, Run, RunState
+
+Scrapy = Callable[..., Awaitable[list[str]]]
+
+
+@pytest.fixture
+def scrapy(door: Door, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scrapy:
+    """Does what a command does: ``await scrapy("pause", "--run", "news")`` returns the lines it said."""
+
+    async def do(name: str, *arguments: str) -> list[str]:
+        command = importlib.import_module(f"crawlproj.commands.{name}").Command()
+        values = {"REDIS_URL": redis_url, "CRAWL_DATA": str(tmp_path), "CRAWL_DRAIN_SECONDS": "0"}
+        command.settings = Settings(values)
+        parser = argparse.ArgumentParser(conflict_handler="resolve")
+        command.add_options(parser)
+        capsys.readouterr()
+        await command.work([], parser.parse_args(list(arguments)))
+        return capsys.readouterr().out.splitlines()
+
+    return do
+
+
+@pytest.fixture
+async def run(door: Door) -> Run:
+    return await Run.open(door, "web", partitions=4, shards=2)
+
+
+def far_away() -> ProcessName:
+    """A process on another machine, of which nobody can tell whether it lives."""
+    return replace(ProcessName.of_this(), host="elsewhere", pid=4711)
+
+
+async def hold_shard(run: Run, number: int = 0) -> ProcessName:
+    process = far_away()
+    await hold_name(run.door, keys.shard(run.name, number), process, 60_000)
+    return process
+
+
+# -- pause and resume --
+
+
+async def test_pausing_says_whether_it_was_paused_before(run: Run, scrapy: Scrapy) -> None:
+    await run.begin(is_first=True)
+
+    assert await scrapy("pause") == ["run web is paused; to go on: scrapy resume --run web"]
+    assert await scrapy("pause") == ["run web was already paused"]
+    assert await run.state() == RunState.PAUSED
+
+
+async def test_a_run_that_has_ended_cannot_be_paused(run: Run, scrapy: Scrapy) -> None:
+    await run.change(RunState.STOPPED, "asked")
+
+    with pytest.raises(BadArgument, match="Run 'web' is stopped, so it cannot become paused"):
+        await scrapy("pause")
+
+
+async def test_a_run_that_is_not_there_cannot_be_paused(run: Run, scrapy: Scrapy) -> None:
+    with pytest.raises(BadArgument, match="no run 'news' here; there are: web"):
+        await scrapy("pause", "--run", "news")
+
+
+async def test_a_paused_run_with_shards_goes_on(run: Run, scrapy: Scrapy) -> None:
+    await run.change(RunState.PAUSED)
+    await hold_shard(run)
+
+    assert await scrapy("resume") == ["run web goes on"]
+    assert await run.state() == RunState.RUNNING
+    assert await scrapy("resume") == ["run web was already running"]
+
+
+async def test_a_paused_run_without_shards_waits_for_some_and_its_time_stands_still(
+    run: Run, scrapy: Scrapy
+) -> None:
+    await run.change(RunState.PAUSED)
+
+    assert await scrapy("resume") == ["run web was paused and has no shards; to go on: scrapy run --run web"]
+    assert await run.state() == RunState.CREATED
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.STOPPED, RunState.FAILED])
+async def test_a_run_that_has_ended_is_opened_and_the_command_named_that_starts_it(
+    run: Run, scrapy: Scrapy, state: RunState
+) -> None:
+    await run.begin(is_first=True)
+    await run.change(state)
+
+    assert await scrapy("resume") == [
+        f"run web was {state} and has no shards; to go on: scrapy run --run web"
+    ]
+    assert await run.state() == RunState.CREATED
+
+
+async def test_resuming_a_run_at_its_limit_names_the_option_that_raises_it(run: Run, scrapy: Scrapy) -> None:
+    await run.set_limits(Limits(pages=5))
+    await run.begin(is_first=True)
+    await run.change(RunState.STOPPED, "max_pages")
+
+    [line] = await scrapy("resume", "--data", "here")
+
+    assert line.endswith("with a higher limit: scrapy run --run web --data here --max-pages N")
+
+
+# -- stop --
+
+
+async def test_stopping_a_run_without_processes_is_done_at_once(run: Run, scrapy: Scrapy) -> None:
+    assert await scrapy("stop") == [
+        "run web is stopped; to go on: scrapy run --run web",
+        "run web has no processes",
+    ]
+    run_map = await run.read_map()
+    assert (run_map.state, run_map.reason) == (RunState.STOPPED, "asked")
+
+
+async def test_stopping_a_run_that_has_ended_says_so_and_keeps_the_reason(run: Run, scrapy: Scrapy) -> None:
+    await run.change(RunState.STOPPED, "max_pages")
+
+    assert await scrapy("stop", "--no-wait") == ["run web was already stopped"]
+    assert (await run.read_map()).reason == "max_pages"
+
+
+async def test_stop_waits_until_shards_and_parsers_have_left(
+    run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await hold_shard(run, 3)
+    queue = PageQueue(run.door, run.name)
+    await queue.heartbeat("p-0", await queue.now_ms(), far_away())
+    said: list[str] = []
+
+    async def leave_when_named(words: str) -> None:
+        if "shard 3" in words:
+            await drop_name(run.door, keys.shard(run.name, 3), shard.instance)
+        else:
+            await queue.leave("p-0")
+
+    async def sleep(seconds: float) -> None:
+        await leave_when_named(said[-1])
+
+    class Told:
+        def write(self, text: str) -> None:
+            if text.strip():
+                said.append(text)
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(sys, "stderr", Told())
+    monkeypatch.setattr("asyncio.sleep", sleep)
+
+    lines = await scrapy("stop")
+
+    assert lines[-1] == "run web has no processes"
+    assert said == [
+        "waiting for shard 3 (process 4711 on elsewhere), parser p-0 (process 4711 on elsewhere)",
+        "waiting for parser p-0 (process 4711 on elsewhere)",
+    ]
+
+
+async def test_stop_gives_up_waiting_naming_who_did_not_leave(
+    run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hold_shard(run)
+    monkeypatch.setattr("crawlproj.commands.stop._STORE_S", 0.2)
+
+    with pytest.raises(CrawlError, match=r"still there: shard 0 \(process 4711 on elsewhere\)"):
+        await scrapy("stop")
+
+
+async def test_processes_that_died_are_not_waited_for(run: Run, scrapy: Scrapy) -> None:
+    gone = replace(ProcessName.of_this(), started="another boot")
+    await hold_name(run.door, keys.shard(run.name, 0), gone, 60_000)
+    queue = PageQueue(run.door, run.name)
+    await queue.heartbeat("gone-0", await queue.now_ms(), gone)
+    await queue.heartbeat("silent-0", 0, far_away())
+
+    assert (await scrapy("stop"))[-1] == "run web has no processes"
+
+
+# -- the list --
+
+
+async def test_runs_are_listed_with_their_figures(run: Run, scrapy: Scrapy) -> None:
+    await Run.open(run.door, "news", partitions=2)
+    await Frontier(run.door, "web", 4).admit(Candidate(f"https://d{n}.test/") for n in range(1234))
+    await hold_shard(run)
+    await run.begin(is_first=True)
+
+    news, web = (json.loads(line) for line in await scrapy("runs", "--json"))
+    head, *rows = await scrapy("runs")
+
+    assert (news["run"], news["state"], news["shards_alive"], news["shards"]) == ("news", "created", 0, 1)
+    assert (web["state"], web["waiting"], web["shards_alive"], web["shards"]) == ("running", 1234, 1, 2)
+    assert head.split() == [
+        *("run", "state", "reason", "shards", "fetched", "waiting", "stored", "created", "seconds")
+    ]
+    assert rows[1].split()[:7] == ["web", "running", "-", "1/2", "0", "1,234", "0"]
+
+
+async def test_a_run_of_another_version_is_listed_and_no_obstacle(run: Run, scrapy: Scrapy) -> None:
+    await Run.open(run.door, "old", partitions=2)
+    await run.door.command("HSET", keys.run_record("old"), "version", 1)
+    await run.door.command("SADD", keys.runs(), "gone")
+
+    states = {line["run"]: line["state"] for line in map(json.loads, await scrapy("runs", "--json"))}
+
+    assert states == {"web": "created", "old": "of another version"}
+
+
+async def test_a_hundred_runs_are_listed_quickly(door: Door, scrapy: Scrapy) -> None:
+    for number in range(100):
+        await Run.open(door, f"run-{number}", partitions=64)
+        await Frontier(door, f"run-{number}", 64).admit(Candidate(f"https://d{n}.test/") for n in range(64))
+
+    began_s = time.process_time()
+    lines = await scrapy("runs")
+
+    assert len(lines) == 101
+    # Processor time of this process: what others do on the machine does not matter.
+    assert time.process_time() - began_s < 2
+
+
+async def test_there_may_be_no_runs(scrapy: Scrapy) -> None:
+    assert await scrapy("runs") == ["there are no runs here"]
+
+
+# -- deletion --
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """The directory of the pages of run `web`, with two files."""
+    directory = tmp_path / "runs" / "web" / "pages"
+    directory.mkdir(parents=True)
+    for name in ("a.parquet", "b.parquet"):
+        (directory / name).write_bytes(b"pages")
+    return directory
+
+
+def files_in(directory: Path) -> int:
+    return sum(1 for _ in directory.glob("*"))
+
+
+async def test_a_run_is_deleted_and_its_pages_stay(run: Run, scrapy: Scrapy, pages: Path) -> None:
+    await Run.open(run.door, "news", partitions=2)
+
+    lines = await scrapy("runs", "--delete", "web", "--yes")
+
+    assert lines == ["deleted run web", f"its 2 files of pages stay in {pages}"]
+    assert await Run.names(run.door) == ["news"]
+    assert await run.door.command("EXISTS", keys.run_record("web")) == 0
+    assert files_in(pages) == 2
+
+
+async def test_a_run_is_deleted_with_its_pages_when_asked_for(run: Run, scrapy: Scrapy, pages: Path) -> None:
+    lines = await scrapy("runs", "--delete", "web", "--yes", "--pages")
+
+    assert lines == ["deleted run web and its 2 files of pages"]
+    assert files_in(pages) == 0
+
+
+async def test_a_run_in_use_is_not_deleted(run: Run, scrapy: Scrapy) -> None:
+    await hold_shard(run)
+
+    with pytest.raises(
+        BadArgument, match=r"in use: shard 0 \(process 4711 on elsewhere\).*scrapy stop --run"
+    ):
+        await scrapy("runs", "--delete", "web", "--yes")
+
+    assert await Run.names(run.door) == ["web"]
+
+
+async def test_nothing_is_deleted_where_nobody_can_be_asked(
+    run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+
+    with pytest.raises(BadArgument, match=r"Nobody can be asked .* add --yes"):
+        await scrapy("runs", "--delete", "web")
+
+    assert await Run.names(run.door) == ["web"]
+
+
+@pytest.mark.parametrize("answer", ["", "y", "news", "Web"])
+async def test_a_wrong_answer_deletes_nothing(
+    run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: answer)
+
+    with pytest.raises(BadArgument, match="nothing was deleted"):
+        await scrapy("runs", "--delete", "web")
+
+    assert await Run.names(run.door) == ["web"]
+
+
+async def test_the_name_typed_at_the_terminal_deletes_the_run(
+    run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return "web"
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", answer)
+
+    await scrapy("runs", "--delete", "web")
+
+    assert asked == ["This deletes run web for good. Type its name to go on: "]
+    assert await Run.names(run.door) == []
+
+
+@pytest.mark.parametrize("arguments", [("--yes",), ("--pages",), ("--run", "web")])
+async def test_options_that_would_be_ignored_are_refused(
+    run: Run, scrapy: Scrapy, arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(BadArgument, match=r"scrapy (runs|status)"):
+        await scrapy("runs", *arguments)
