@@ -1,0 +1,1 @@
+"""What processes tell about themselves. Everybody reports here; nothing depends on it."""

@@ -1,0 +1,80 @@
+"""What a process tells of itself with every heartbeat: memory, open files, pace, its last error."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+#: A heartbeat is read often, and by many: an error is told in its first words.
+_MOST_ERROR_CHARACTERS = 200
+
+
+def memory_bytes() -> int:
+    """Return the memory this process has in RAM; where no /proc tells, the most it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * resource.getpagesize()
+
+
+def open_files() -> int:
+    """Return how many file descriptors this process has open; 0 where nothing tells."""
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        try:
+            # One of them is that of this very look.
+            return sum(1 for _ in Path(folder).iterdir()) - 1
+        except OSError:
+            continue
+    return 0
+
+
+class LastError(logging.Handler):
+    """Remembers the last thing this process said at ERROR."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001  # a log call with wrong arguments must not end a crawl
+            text = str(record.msg)
+        self.text = text[:_MOST_ERROR_CHARACTERS]
+
+
+class ProcessFigures:
+    """The figures of this process. Make one at its start; from then on it hears of errors."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started_ms = int(time.time() * 1000)
+        self._told_s, self._told_pages = clock(), 0
+        self._last_error = LastError()
+        logging.getLogger().addHandler(self._last_error)
+
+    def tell(self, pages: int, **more: int) -> dict[str, int | float | str]:
+        """Return what a heartbeat tells; ``pages_per_s`` is since this was last called. Reads no network."""
+        now_s = self._clock()
+        seconds = now_s - self._told_s
+        rate = (pages - self._told_pages) / seconds if seconds > 0 else 0.0
+        self._told_s, self._told_pages = now_s, pages
+        return {
+            "started_ms": self._started_ms,
+            "pages": pages,
+            "pages_per_s": round(rate, 1),
+            **more,
+            "memory_bytes": memory_bytes(),
+            "open_files": open_files(),
+            "last_error": self._last_error.text,
+        }
+
+    def close(self) -> None:
+        """Hear of no more errors."""
+        logging.getLogger().removeHandler(self._last_error)
