@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,17 @@ def test_jobs_are_scheduled_listed_and_drained_over_http(
     assert (status["leased"], status["pages_being_parsed"]) == (0, 0)
     assert status["waiting"] > 0
     assert len(crew.pages()) == status["pages_stored"]
+
+
+def test_the_egg_has_every_file_of_the_package(egg: bytes) -> None:
+    files = {
+        str(path.relative_to(PROJECT))
+        for path in (PROJECT / "crawlproj").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    with zipfile.ZipFile(io.BytesIO(egg)) as archive:
+        assert files - set(archive.namelist()) == set()
 
 
 def test_a_deployed_egg_crawls_to_the_end(
