@@ -1,0 +1,301 @@
+"""What a person sees of a crawl: the drawn text for given statuses."""
+
+from __future__ import annotations
+
+import io
+import time
+from typing import Any
+
+import pytest
+from rich.console import Group
+
+from crawlproj.runs import Limits
+from crawlproj.supervisor.progress import Pace, Progress
+from crawlproj.supervisor.view import (
+    View,
+    aligned,
+    console_for,
+    duration,
+    limit_line,
+    lines_of,
+    printable,
+    process_lines,
+    size,
+    text_of,
+)
+
+STATUS: dict[str, Any] = {
+    "run": "web",
+    "state": "running",
+    "reason": "",
+    "fetched": 1500,
+    "pages_stored": 1400,
+    "waiting": 22_000,
+    "leased": 64,
+    "failed": 7,
+    "parked": 3,
+    "pages_queued": 80,
+    "pages_being_parsed": 20,
+}
+SHARD: dict[str, Any] = {
+    "kind": "shard",
+    "name": "0",
+    "host": "one",
+    "pid": 4711,
+    "silent_seconds": 1.0,
+    "pages": 1500,
+    "pages_per_s": 75.25,
+    "in_flight": 16,
+    "buffered": 48,
+    "memory_bytes": 131_000_000,
+    "open_files": 60,
+    "last_error": "",
+}
+PARSER: dict[str, Any] = {
+    "kind": "parser",
+    "name": "one-4712-abcd",
+    "host": "one",
+    "pid": 4712,
+    "silent_seconds": 0.5,
+}
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(status: dict[str, Any], width: int, limits: Limits = Limits()) -> list[str]:  # noqa: B008
+    out = io.StringIO()
+    console_for(out, width).print(Group(text_of(lines_of(status, limits, Pace(), 83))))
+    return out.getvalue().splitlines()
+
+
+def with_processes(*lines: dict[str, Any]) -> dict[str, Any]:
+    return STATUS | {"processes": list(lines)}
+
+
+# -- the text --
+
+
+def test_the_figures_are_told_also_without_what_processes_tell() -> None:
+    assert drawn(STATUS, 80) == [
+        "run web, running, 0:01:23",
+        "pages       fetched 1,500   stored 1,400   0.0/s now   0.0/s on the whole",
+        "frontier    waiting 22,000   leased 64   failed 7   parked 3",
+        "page queue  waiting 80   being parsed 20",
+    ]
+
+
+def test_every_process_has_a_line_and_what_it_does_not_tell_is_a_dash() -> None:
+    assert drawn(with_processes(SHARD, PARSER), 80)[4:] == [
+        "",
+        "         pages  pages/s  in flight  buffered  memory  files  process",
+        "shard 0  1,500     75.2         16        48  131 MB     60  4711",
+        "parser       -        -          -         -       -      -  4712",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    shard = SHARD | {"last_error": "x" * 500, "host": "h" * 200}
+
+    lines = drawn(with_processes(shard, PARSER), width, Limits(pages=10**9))
+
+    assert max(map(len, lines)) == width
+    assert len(lines) == 10
+
+
+def test_processes_of_several_machines_are_told_with_their_host() -> None:
+    rows = process_lines([SHARD, PARSER | {"host": "two"}])
+
+    assert [row.rpartition("  ")[2] for row in rows] == ["process", "4711 on one", "4712 on two"]
+
+
+def test_a_process_that_is_not_heard_of_is_shown_as_silent() -> None:
+    [_, row] = process_lines([SHARD | {"silent_seconds": 42.0}])
+
+    assert row.endswith("4711, silent for 42 s")
+
+
+def test_the_last_errors_are_told_and_cannot_speak_to_the_terminal() -> None:
+    lines = drawn(with_processes(SHARD | {"last_error": "bad \x1b[2Jthing\n"}, PARSER), 80)
+
+    assert lines[-1] == "shard 0: bad �[2Jthing�"
+
+
+def test_why_a_run_ended_is_told() -> None:
+    assert drawn(STATUS | {"state": "stopped", "reason": "max_pages"}, 80)[0].startswith(
+        "run web, stopped: max_pages,"
+    )
+
+
+# -- the limits --
+
+
+def test_without_limits_nothing_is_said_of_them() -> None:
+    assert limit_line(STATUS, Limits(), 10.0, 60) == ""
+
+
+def test_the_time_to_a_limit_of_pages_follows_from_the_pace() -> None:
+    line = limit_line(STATUS, Limits(pages=3000), 10.0, 60)
+
+    assert line == f"limit       {'█' * 12}{'░' * 12}  50% of 3,000 pages, 0:02:30 left"
+
+
+def test_the_limit_reached_first_is_the_one_told() -> None:
+    status = STATUS | {"ran_seconds": 90.0}
+
+    assert "0:02:00, 0:00:30 left" in limit_line(status, Limits(pages=3000, seconds=120), 10.0, 60)
+    assert "3,000 pages, 0:00:15 left" in limit_line(status, Limits(pages=3000, seconds=120), 100.0, 60)
+
+
+def test_a_limit_of_bytes_is_told_by_what_was_fetched_so_far() -> None:
+    status = STATUS | {"ran_seconds": 100.0, "bytes": 25_000_000}
+
+    assert "25% of 100 MB, 0:05:00 left" in limit_line(status, Limits(bytes=100_000_000), 10.0, 60)
+
+
+def test_while_nothing_is_fetched_no_time_is_promised() -> None:
+    assert limit_line(STATUS, Limits(pages=3000), 0.0, 60).endswith("50% of 3,000 pages")
+
+
+def test_a_limit_lower_than_what_is_fetched_is_full_and_not_fuller() -> None:
+    assert limit_line(STATUS, Limits(pages=100), 10.0, 60).endswith("100% of 100 pages, 0:00:00 left")
+
+
+# -- the pace --
+
+
+def test_the_pace_of_late_and_on_the_whole_differ() -> None:
+    pace = Pace()
+    for second in range(101):
+        pace.note(second, 1000 + (second if second <= 50 else 50 + (second - 50) * 9))
+
+    assert (pace.recent, pace.whole) == (9.0, 5.0)
+
+
+def test_one_look_makes_no_pace() -> None:
+    pace = Pace()
+    assert (pace.recent, pace.whole) == (0.0, 0.0)
+
+    pace.note(1.0, 500)
+
+    assert (pace.recent, pace.whole) == (0.0, 0.0)
+
+
+# -- where it is shown --
+
+
+def test_without_a_terminal_there_is_a_plain_line_every_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out, clock = io.StringIO(), Clock()
+    view = View(out, Limits(pages=3000), clock)
+
+    for _ in range(24):
+        clock.now_s += 0.5
+        view.show(with_processes(SHARD))
+    view.say("shard 0: it said something")
+
+    lines = out.getvalue().splitlines()
+    assert [line[:20] for line in lines] == [
+        "   5 s  fetched 1,500"[:20],
+        "  10 s  fetched 1,500"[:20],
+        lines[2][:20],
+    ]
+    assert lines[2] == "shard 0: it said something"
+    assert "\x1b" not in out.getvalue()
+    assert view.end() == 12.0
+
+
+def test_on_a_terminal_it_is_drawn_in_place_below_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    view = View(out, Limits(pages=3000))
+
+    view.show(with_processes(SHARD))
+    view.say("[red]shard 0[/red]: \x1b[31mbad")
+    view.show(STATUS | {"fetched": 1501})
+    view.end()
+
+    text = out.getvalue()
+    assert "[red]shard 0[/red]: �[31mbad" in text
+    assert text.index("fetched 1,500") < text.index("shard 0[/red]") < text.index("fetched 1,501")
+    # Up and erased, so that it takes the place of what was there; and the cursor is shown again.
+    assert "\x1b[1A\x1b[2K" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out, clock = Terminal(), Clock()
+    view = View(out, Limits(), clock)
+
+    clock.now_s = 6
+    view.show(STATUS)
+    view.end()
+
+    assert out.getvalue().startswith("   6 s  fetched 1,500")
+    assert "\x1b" not in out.getvalue()
+
+
+def test_the_plain_line_is_rewritten_on_a_terminal() -> None:
+    out, clock = Terminal(), Clock()
+    progress = Progress(out, clock=clock)
+
+    progress.show(STATUS)
+    clock.now_s = 2
+    progress.show(STATUS | {"fetched": 1700})
+
+    assert out.getvalue().count("\r\x1b[2K") == 2
+    assert "\n" not in out.getvalue()
+
+
+def test_drawing_twice_a_second_costs_less_than_a_hundredth_of_a_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    view = View(Terminal(), Limits(pages=3000))
+    status = with_processes(*[SHARD] * 4, *[PARSER] * 4)
+    view.show(status)
+
+    began_s = time.process_time()
+    for _ in range(50):
+        view.show(status)
+    each_s = (time.process_time() - began_s) / 50
+
+    view.end()
+    assert 2 * each_s < 0.01
+
+
+# -- words and numbers --
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(0, "0 B"), (999, "999 B"), (131_000_000, "131 MB"), (1_500_000_000, "1.5 GB"), (5e12, "5000.0 GB")],
+)
+def test_sizes_are_told_as_people_read_them(count: float, expected: str) -> None:
+    assert size(count) == expected
+
+
+def test_durations_are_hours_minutes_and_seconds() -> None:
+    assert [duration(s) for s in (0, 59.9, 3661, 360_000)] == ["0:00:00", "0:00:59", "1:01:01", "100:00:00"]
+
+
+def test_columns_are_aligned_and_the_last_is_left_as_it_is() -> None:
+    assert aligned([("", "pages", "x"), ("shard 0", "5", "long last")]) == [
+        "         pages  x",
+        "shard 0      5  long last",
+    ]
+
+
+def test_what_can_be_printed_stays() -> None:
+    assert printable("naïve 中文 ok") == "naïve 中文 ok"
