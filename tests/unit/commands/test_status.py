@@ -1,0 +1,152 @@
+"""The table of `scrapy status`."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from crawlproj.commands.status import report_of, table_of, watch_seconds
+from crawlproj.errors import BadArgument
+from crawlproj.supervisor.view import console_for
+
+DOMAIN: dict[str, Any] = {
+    "domain": "a.test",
+    "fetched": 1200,
+    "admitted": 3000,
+    "delay_ms": 1500,
+    "failures": 2,
+    "bytes": 5_000_000,
+    "parked": "",
+}
+STATUS: dict[str, Any] = {
+    "run": "web",
+    "state": "running",
+    "reason": "",
+    "admitted": 30_000,
+    "waiting": 22_000,
+    "leased": 64,
+    "remaining": 22_064,
+    "fetched": 1500,
+    "skipped": 4,
+    "failed": 7,
+    "trapped": 0,
+    "retried": 5,
+    "returned": 0,
+    "reclaimed": 0,
+    "by_reason": {"dns": 7, "http_404": 12, "robots": 4},
+    "filtered": {"scope": 900},
+    "parked": 3,
+    "parked_domains": 1,
+    "trapped_kept": 0,
+    "pages_stored": 1400,
+    "pages_queued": 80,
+    "pages_being_parsed": 20,
+    "shards": 2,
+    "shards_alive": {"0": "one:4711"},
+    "partitions": 64,
+    "partitions_owned": 64,
+    "ran_seconds": 83.0,
+    "pages_per_second": 75.2,
+    "parsed_per_second": 70.0,
+    "memory_bytes": 262_000_000,
+    "open_files": 90,
+    "processes": [
+        {"kind": "shard", "name": "0", "host": "one", "pid": 4711, "silent_seconds": 0.0, "pages": 1500}
+        | {"pages_per_s": 75.2, "last_error": "disk \x1b[31mfull"}
+    ],
+    "domains_read": 40,
+    "domains_are_sample": False,
+    "hottest_domains": [DOMAIN],
+    "slowest_domains": [DOMAIN],
+    "failing_domains": [],
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(width: int) -> list[str]:
+    out = io.StringIO()
+    console_for(out, width).print(report_of(STATUS))
+    return out.getvalue().splitlines()
+
+
+def test_the_table_says_what_the_run_is_doing_before_anything_else() -> None:
+    assert table_of(STATUS)[:5] == [
+        "run web, running",
+        "shards alive: 0 (one:4711), of 2",
+        "partitions owned: 64 of 64",
+        "ran for 0:01:23; now 75.2 pages/s fetched, 70.0 parsed",
+        "memory: 262 MB, open files: 90",
+    ]
+
+
+def test_processes_are_listed_with_their_last_errors() -> None:
+    table = table_of(STATUS)
+
+    at = table.index("processes")
+    assert table[at + 2].split() == ["shard", "0", "1,500", "75.2", "-", "-", "-", "-", "4711"]
+    assert table[at + 3] == "  shard 0: disk �[31mfull"
+
+
+def test_domains_that_stand_out_are_listed_and_kinds_without_any_are_not() -> None:
+    table = table_of(STATUS)
+
+    at = table.index("hottest domains (most fetched)")
+    assert table[at + 2].split() == ["a.test", "1,200", "3,000", "1.5", "s", "2", "5", "MB"]
+    assert not any(line.startswith("failing") for line in table)
+
+
+def test_a_sample_of_domains_is_called_one() -> None:
+    table = table_of(STATUS | {"domains_are_sample": True, "domains_read": 128_000})
+
+    assert "slowest domains (longest delay; of 128,000 looked at, there are more)" in table
+
+
+def test_a_parked_domain_is_told_as_such() -> None:
+    table = table_of(STATUS | {"failing_domains": [DOMAIN | {"parked": "failures"}]})
+
+    assert table[-1].endswith("5 MB  parked: failures")
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_on_a_terminal_groups_stand_side_by_side_and_no_line_is_too_wide(width: int) -> None:
+    lines = drawn(width)
+
+    assert max(map(len, lines)) <= width
+    assert len(lines) < len(table_of(STATUS))
+    beside = next(line for line in lines if line.startswith("URLs"))
+    assert "outcomes" in beside
+    assert ("links not admitted" in beside) == (width == 200)
+
+
+@pytest.mark.parametrize("figure", ["22,064", "http_404", "1,400", "a.test", "4711"])
+def test_a_terminal_shows_the_same_figures(figure: str) -> None:
+    assert any(figure in line for line in drawn(80))
+
+
+def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    terminal, file = Terminal(), io.StringIO()
+
+    for out in (terminal, file):
+        console_for(out, 80).print(report_of(STATUS))
+
+    assert "\x1b[1m" in terminal.getvalue()
+    assert "\x1b" not in file.getvalue()
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "0.4", "-1", "nan", "inf"])
+def test_a_wrong_time_to_watch_is_refused_with_its_value(text: str) -> None:
+    with pytest.raises(BadArgument, match=f"--watch {text}: give seconds from 0.5"):
+        watch_seconds(text)
+
+
+def test_a_time_to_watch_may_have_a_fraction() -> None:
+    assert watch_seconds("1.5") == 1.5
