@@ -13,7 +13,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from crawlproj.config import load_config
-from crawlproj.download.connection import AddressBusyError
+from crawlproj.download.connection import PutOffError
 from crawlproj.download.endings import ended_of, retry_after_s
 from crawlproj.download.guard import NoContactError
 from crawlproj.errors import BadSetting
@@ -61,7 +61,7 @@ class DomainFeedback:
         if isinstance(exception, NoContactError):
             # Nothing else would end better: every public site would be refused.
             self._feed.stop(BadSetting(str(exception)))
-        if not isinstance(exception, NoContactError | AddressBusyError):
+        if not isinstance(exception, NoContactError | PutOffError):
             self._tell(request, ended_of(exception), 0)
             return
         lease = request.meta.get("crawl_lease")

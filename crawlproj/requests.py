@@ -27,7 +27,7 @@ _DEFAULTS: dict[str, Any] = {
     "cb_kwargs": {},
 }
 #: Set by Scrapy or by us while a request is on its way; of no use to the next one who fetches it.
-_PASSING_META = frozenset({"crawl_lease", "download_slot", "download_latency", "depth"})
+_PASSING_META = frozenset({"crawl_lease", "download_slot", "download_paced", "download_latency", "depth"})
 _BYTES = "$bytes"
 
 

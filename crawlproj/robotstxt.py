@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from crawlproj.download.connection import AddressBusyError
+from crawlproj.download.connection import PutOffError
 from crawlproj.download.endings import ended_of, retry_after_s
 from crawlproj.errors import BadUrl
 from crawlproj.frontier.feed import Feed
@@ -96,7 +96,7 @@ class RobotsTxt:
         request: Request = failure.request  # type: ignore[attr-defined]  # set by Scrapy
         fetch: RobotsFetch = request.meta.pop(ROBOTS)
         assert failure.value is not None
-        if isinstance(failure.value, AddressBusyError):
+        if isinstance(failure.value, PutOffError):
             self._feed.robots_put_off(fetch, failure.value.wait_s)
             return
         ended = ended_of(failure.value)

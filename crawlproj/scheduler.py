@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 LEASE = "crawl_lease"
 #: The slot all our requests share: the frontier is the clock, Scrapy's slots must add no delay.
 _SLOT = "*"
+#: What every request of ours carries.
+_PACED = {"download_slot": _SLOT, "download_paced": True}
 #: Origins whose robots.txt is kept in memory.
 _ROBOTS_ORIGINS = 20_000
 #: How soon an idle shard looks whether the run is over.
@@ -266,7 +268,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         while (found := self.feed.take()) is not None:
             if isinstance(found, RobotsFetch):
                 request = self._robots.request(found)
-                request.meta["download_slot"] = _SLOT
+                request.meta.update(_PACED)
                 return request
             try:
                 request = self._request_of(found)
@@ -307,7 +309,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             request = make(lease) if make else decode_request(lease.url, lease.extra, self.spider)
         request.meta[LEASE] = lease
         request.meta["depth"] = lease.depth
-        request.meta["download_slot"] = _SLOT
+        request.meta.update(_PACED)
         return request
 
     def _candidate(self, request: Request) -> Candidate:

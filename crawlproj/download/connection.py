@@ -60,12 +60,22 @@ class NoAnswerError(DownloadFailedError):
     """The connection ended before a single byte of the response."""
 
 
-class AddressBusyError(IgnoreRequest):
-    """It is not our turn at this IP address (CRAWL_IP_DELAY): nothing was sent, try again after *wait_s*."""
+class PutOffError(IgnoreRequest):
+    """Nothing came of a request, by nobody's fault: to be made again after *wait_s*, None for a usual pause."""
+
+    wait_s: float | None = None
+
+
+class AddressBusyError(PutOffError):
+    """It is not our turn at this IP address (CRAWL_IP_DELAY): nothing was sent."""
 
     def __init__(self, address: str, wait_s: float) -> None:
         super().__init__(f"It is our turn at {address} in {wait_s:g} s (CRAWL_IP_DELAY).")
         self.wait_s = wait_s
+
+
+class StaleConnectionError(PutOffError):
+    """The server closed a connection it had kept, before a byte of the response came."""
 
 
 class Origin(NamedTuple):
@@ -346,12 +356,14 @@ class Pool:
         is_head: bool,
         may_repeat: bool,
         deadline_s: float,
+        is_paced: bool = False,
         visit: Visit | None = None,
     ) -> str | None:
         """Send *request* to *origin*; returns as `Connection.ask` does.
 
         On an idle connection if there is one. If that turns out to be closed before a single byte of the
-        response came, the request is sent once more on a new one, provided that it *may_repeat*.
+        response came, the request is sent once more on a new one, provided that it *may_repeat*; one that
+        *is_paced* raises StaleConnectionError instead: the server may have seen it, and wants its pause.
         With a *visit*, which is the caller's to end, only when it is let in at the address; raises
         AddressBusyError otherwise.
         """
@@ -361,9 +373,11 @@ class Pool:
         if connection is not None:
             try:
                 return await self._ask(connection, request, receiver, is_head, deadline_s)
-            except NoAnswerError:
+            except NoAnswerError as error:
                 if not may_repeat:
                     raise
+                if is_paced:
+                    raise StaleConnectionError(f"{origin.host} closed a kept connection.") from error
         connection = await self._connect(origin, deadline_s, visit)
         return await self._ask(connection, request, receiver, is_head, deadline_s)
 

@@ -1,7 +1,7 @@
 """Scrapy's download handler for http and https over our own client.
 
-It keeps what Scrapy promises of its handlers (timeouts, sizes, signals, errors) and adds two keys of
-``request.meta``: ``download_cut`` and ``download_types``; see `HttpHandler`.
+It keeps what Scrapy promises of its handlers (timeouts, sizes, signals, errors) and adds keys of
+``request.meta``: ``download_cut``, ``download_types`` and ``download_paced``; see `HttpHandler`.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ _clients: WeakKeyDictionary[Crawler, _Client] = WeakKeyDictionary()
 class HttpHandler(BaseDownloadHandler):
     """Downloads over HTTP/1.1, with the settings, meta keys, signals and errors of Scrapy's own handlers.
 
-    Two more meta keys: ``download_cut`` (bytes): the body ends there, without an error and with the flag
+    More meta keys: ``download_cut`` (bytes): the body ends there, without an error and with the flag
     "cut". ``download_types`` (media types, "text/*" for all of a kind): a response with status 200 and
-    another Content-Type has no body, and the flag "unwanted".
+    another Content-Type has no body, and the flag "unwanted". ``download_paced``: the request is never sent
+    twice, as is usual when the server closes a kept connection; it ends in StaleConnectionError then.
 
     Every connection goes to an address that the guard has passed. Requests with a ``proxy`` in their meta
     are handed to Scrapy's own handler: then it is the proxy that connects, and only an address in place of
@@ -155,6 +156,7 @@ class HttpHandler(BaseDownloadHandler):
                 is_head=is_head,
                 may_repeat=is_head or request.method == "GET",
                 deadline_s=asyncio.get_running_loop().time() + total_s,
+                is_paced=bool(meta.get("download_paced")),
                 visit=visit,
             )
         finally:

@@ -205,12 +205,13 @@ class Feed:
         most = self.pacer.rules.attempts(ended, self._limits.max_attempts)
         return ended.retryable and lease.attempt + 1 < most
 
-    def put_off(self, lease: Lease, wait_s: float) -> None:
-        """Give *lease* back, not fetched after all: its domain is to wait for so long."""
+    def put_off(self, lease: Lease, wait_s: float | None) -> None:
+        """Give *lease* back, not fetched after all: its domain is to wait for so long, None for its delay."""
         held = self._held.get(lease.token)
         if held is None or held.has_ended:
             return
         now_s = self._clock()
+        wait_s = self.pacer.delay_s(lease.domain) if wait_s is None else wait_s
         held.has_ended = True
         self.pacer.skip(lease)
         self._gate.take_back(lease)
@@ -285,8 +286,9 @@ class Feed:
         extra = f'{ROBOTS_FOR}{json.dumps(origin)},"hops":{hops}}}'
         self.add([Candidate(url, priority=1, extra=extra, mark=None)])
 
-    def robots_put_off(self, fetch: RobotsFetch, wait_s: float) -> None:
-        """Tell that a robots.txt was not asked for after all: its domain is to wait for so long."""
+    def robots_put_off(self, fetch: RobotsFetch, wait_s: float | None) -> None:
+        """The same for the request for a robots.txt."""
+        wait_s = self.pacer.delay_s(fetch.domain) if wait_s is None else wait_s
         self.pacer.not_asked(fetch.domain)
         if fetch.redirects:
             self._gate.ask_next(fetch)

@@ -202,8 +202,6 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
         WorldSpec.calm(seed=7, domains=2, pages_per_domain=PAGES, overrides={1: {"hostile": "reset"}}),
         # More than the pages that fail in a row: the site is not to be given up before all were tried.
         **(LIMITS | {"CRAWL_GIVE_UP_FAILURES": "10", "CRAWL_MAX_BACKOFF_SECONDS": "0.1"}),
-        # A request on a kept connection that ends without a byte is sent again at once on a new one.
-        CRAWL_IDLE_CONNECTIONS="0",
     )
 
     crawl(crew)

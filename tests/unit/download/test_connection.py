@@ -28,6 +28,7 @@ from crawlproj.download.connection import (
     NoAnswerError,
     Origin,
     Pool,
+    StaleConnectionError,
     TlsError,
     TotalTimeoutError,
     make_tls_context,
@@ -109,6 +110,7 @@ async def fetch(
     scheme: str = "http",
     request: bytes = REQUEST,
     may_repeat: bool = True,
+    is_paced: bool = False,
     total_s: float = 5.0,
 ) -> tuple[Kept, str | None]:
     kept = kept or Kept()
@@ -119,6 +121,7 @@ async def fetch(
         kept,
         is_head=False,
         may_repeat=may_repeat,
+        is_paced=is_paced,
         deadline_s=deadline_s,
     )
     return kept, loss
@@ -263,6 +266,18 @@ async def test_a_request_that_must_not_be_repeated_is_not(serve: Serve, new_pool
         await fetch(pool, server.port, may_repeat=False)
 
     assert len(server.requests) == 2
+
+
+async def test_a_paced_request_that_met_a_closing_connection_is_put_off(
+    serve: Serve, new_pool: NewPool
+) -> None:
+    server, pool = await serve(drop_the_second_request), new_pool()
+    await fetch(pool, server.port)
+
+    with pytest.raises(StaleConnectionError) as put_off:
+        await fetch(pool, server.port, is_paced=True)
+
+    assert (put_off.value.wait_s, len(server.requests)) == (None, 2)
 
 
 async def test_a_request_is_repeated_only_once(serve: Serve, new_pool: NewPool) -> None:
