@@ -30,14 +30,16 @@ async def overview_of(
     """
     status, run_map = await status_of(run), await run.read_map()
     processes = await _processes(run, run_map.shards, now_ms())
+    # In single mode a shard and a parser are one process, and both tell its memory.
+    alone = {(line["host"], line["pid"]): line for line in processes}.values()
     return status | {
         "remaining": status["waiting"] + status["leased"],
         "limits": asdict(run_map.limits),
         "ran_seconds": round(run_map.ran_s, 1),
         "pages_per_second": _sum(processes, "shard", "pages_per_s"),
         "parsed_per_second": _sum(processes, "parser", "pages_per_s"),
-        "memory_bytes": _sum(processes, "", "memory_bytes"),
-        "open_files": _sum(processes, "", "open_files"),
+        "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
+        "open_files": sum(line.get("open_files", 0) for line in alone),
         "processes": processes,
     }
 
@@ -143,6 +145,5 @@ def _line(kind: str, name: str, beat: dict[str, Any], now_ms: int) -> dict[str, 
 
 
 def _sum(processes: list[dict[str, Any]], kind: str, figure: str) -> float:
-    found = (line.get(figure, 0) for line in processes if kind in ("", line["kind"]))
-    total: float = sum(found)
+    total: float = sum(line.get(figure, 0.0) for line in processes if line["kind"] == kind)
     return round(total, 1)

@@ -72,6 +72,15 @@ async def test_processes_that_tell_no_figures_are_shown_without(run: Run) -> Non
     assert overview["pages_per_second"] == 0
 
 
+async def test_the_memory_of_a_process_that_is_shard_and_parser_counts_once(run: Run) -> None:
+    await beat_shard(run, 0, memory_bytes=1000, open_files=9)
+    await PageQueue(run.door, "web").heartbeat("p", NOW_MS, SHARD, memory_bytes=1000, open_files=9)
+
+    overview = await overview_of(run)
+
+    assert (overview["memory_bytes"], overview["open_files"]) == (1000, 9)
+
+
 async def test_readers_of_today_understand_a_heartbeat_with_figures(run: Run) -> None:
     await beat_shard(run, 0, pages=1)
 
