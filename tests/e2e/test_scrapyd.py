@@ -337,6 +337,9 @@ def test_jobs_above_max_proc_are_said_to_wait_and_can_be_cancelled(
     assert drained.wait() == 0, drained.log
     assert "2 jobs ended" in drained.log
     assert server.jobs("pending") == server.jobs("running") == {}
+    assert server.log.count("Process started") == 1, (
+        "the job that waited took the place of the one that ended"
+    )
 
 
 def closed_port() -> str:
