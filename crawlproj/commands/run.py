@@ -1,179 +1,292 @@
-"""``scrapy run``: a whole crawl on this machine."""
+"""``scrapy run``: a whole crawl on this machine, or this machine's part of one."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from crawlproj.console import RunCommand
 
 if TYPE_CHECKING:
+    from crawlproj.config import Config
+    from crawlproj.profiles import Profile
     from crawlproj.redisio.client import Door
+    from crawlproj.runs import Run
+    from crawlproj.supervisor.crawl import Ending
+    from crawlproj.supervisor.plan import Range
+
+#: Limits of the run, --max-...
+_LIMITS = ("pages", "seconds", "bytes")
+#: Limits that are settings of the shards and parsers.
+_LIMIT_SETTINGS = {"max-depth": "DEPTH_LIMIT", "max-domain-pages": "CRAWL_DOMAIN_PAGES"}
+#: Gentle and quick at once, as the simulated web is our own.
+_SIMWEB_SETTINGS = {
+    "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+    "DOWNLOAD_DELAY": "0.2",
+    "CRAWL_BACKOFF_SECONDS": "1",
+    "CRAWL_SEGMENT_SECONDS": "5",
+}
+_SEEDS_AT_ONCE = 5000
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the command line and the profile ask for. Limits that are None stay as the run has them."""
+
+    run: str
+    sources: Sequence[str]
+    shards: int
+    parsers: Range
+    limits: Mapping[str, int | float | None]
+    joins: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 class Command(RunCommand):
     takes_arguments = True
     examples = """\
-  scrapy run seeds.txt --shards 2 --parsers 1        every line a URL or a domain
+  scrapy run seeds.txt --shards 2 --parsers 1..4     every line a URL or a domain
   scrapy run https://example.org/ --run example      its pages go to data/runs/example/pages
-  scrapy run --simweb 40                             a simulated web of 40 domains, judged by its own log
-  scrapy run                                         goes on with what was interrupted"""
+  cat urls | scrapy run - --max-pages 1000           from standard input, and no more than 1,000 pages
+  scrapy run one-site                                the profile profiles/one-site.toml
+  scrapy run                                         goes on with what was interrupted
+  scrapy run --join --shards 2                       two more shards for a run that is at work
+  scrapy run --simweb 40                             a simulated web of 40 domains, judged by its own log"""
 
     def syntax(self) -> str:
-        return "[options] [FILE|URL ...]"
+        return "[options] [PROFILE | FILE|URL|- ...]"
 
     def short_desc(self) -> str:
         return "Run a whole crawl on this machine: shards, parsers, progress"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--shards", type=int, default=2, metavar="N", help="fetch processes (default 2)")
-        parser.add_argument("--parsers", type=int, default=1, metavar="N", help="parse processes (default 1)")
-        parser.add_argument("--simweb", type=int, metavar="N", help="crawl a simulated web of N domains")
+        for name, metavar, text in (
+            ("shards", "N", "fetch processes (default 2)"),
+            ("parsers", "N|MIN..MAX", "parse processes; as many as the page queue wants (default 1..cores)"),
+            ("max-pages", "N", "stop after N pages, in all; 0: no limit"),
+            ("max-seconds", "N", "stop after running for N seconds, in all"),
+            ("max-bytes", "N", "stop after N bytes were fetched, in all"),
+            ("max-depth", "N", "no further than N links from a seed (DEPTH_LIMIT)"),
+            ("max-domain-pages", "N", "no more than N URLs of a domain (CRAWL_DOMAIN_PAGES)"),
+            ("simweb", "N", "crawl a simulated web of N domains"),
+        ):
+            parser.add_argument(f"--{name}", metavar=metavar, help=text)
+        parser.add_argument("--join", action="store_true", help="add processes to a run that is at work")
         parser.add_argument("--json", action="store_true", help="end with one JSON object on standard output")
+
+        def refuse(message: str) -> NoReturn:
+            parser.exit(2, f"scrapy run: {message}; see: scrapy run -h\n")
+
+        # argparse itself prints the whole usage before.
+        parser.error = refuse  # type: ignore[method-assign]
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
         import json
 
-        from crawlproj.errors import BadArgument
-        from crawlproj.supervisor.crawl import changed_settings
+        from crawlproj.supervisor.limits import raise_file_limit
 
-        for name in ("shards", "parsers", "simweb"):
-            if getattr(opts, name) is not None and getattr(opts, name) < 1:
-                raise BadArgument(f"--{name} {getattr(opts, name)}: at least 1 is needed.")
-        settings = changed_settings(opts.set) | {"CRAWL_DATA": str(self.config().data)}
-        if opts.simweb and args:
-            raise BadArgument(f"--simweb brings its own seeds; leave out {args[0]!r}.")
-        code, summary = await (
-            self._simulated(opts, settings) if opts.simweb else self._real(args, opts, settings)
-        )
+        asked = self._asked(args, opts)
+        raise_file_limit(self.config())
+        ending = await (self._simulated(opts, asked) if opts.simweb else self._real(opts, asked))
         if opts.json:
-            print(json.dumps(summary))
-        return code
+            print(json.dumps(ending.status))
+        if ending.failure is not None:
+            raise ending.failure
+        return ending.code
 
-    async def _real(
-        self, args: list[str], opts: argparse.Namespace, settings: dict[str, str]
-    ) -> tuple[int, dict[str, Any]]:
-        from crawlproj.frontier.seeds import seed_lines
+    # -- what is asked for --
 
+    def _asked(self, args: list[str], opts: argparse.Namespace) -> Asked:
+        import os
+
+        from crawlproj.errors import BadArgument
+        from crawlproj.supervisor.plan import amount_from, parsers_from
+
+        profile = self._profile(args, opts)
+        opts.simweb = amount_from("simweb", opts.simweb, 1)
+        limits = {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
+        settings = self._apply_settings(opts, profile)
+        config = self.config()
+        shards = amount_from("shards", opts.shards, 1) or (profile.shards if profile else 2)
+        if shards > config.partitions:
+            raise BadArgument(f"--shards {shards}: at most {config.partitions}, one for each partition.")
+        return Asked(
+            run=profile.run if profile and not opts.run else self.run_name(opts),
+            sources=profile.seeds if profile else args,
+            shards=shards,
+            parsers=parsers_from(
+                opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1
+            ),
+            limits={
+                name: getattr(profile, name) if profile and given is None else given
+                for name, given in limits.items()
+            },
+            joins=opts.join,
+            settings=settings | {"CRAWL_DATA": str(config.data)},
+        )
+
+    def _profile(self, args: list[str], opts: argparse.Namespace) -> Profile | None:
+        """Return the profile that is named, if one is. Raises BadArgument for what does not go together."""
+        from crawlproj import profiles
+        from crawlproj.errors import BadArgument
+
+        if opts.simweb and (args or opts.join):
+            what = repr(args[0]) if args else "--join"
+            raise BadArgument(f"--simweb brings its own seeds and run; leave out {what}.")
+        named = [word for word in args if profiles.find(word)]
+        if named and (len(args) > 1 or opts.join):
+            raise BadArgument(
+                f"{named[0]!r} is a profile, which brings its own seeds; name it alone, without --join."
+            )
+        return profiles.load(named[0]) if named else None
+
+    def _apply_settings(self, opts: argparse.Namespace, profile: Profile | None) -> dict[str, str]:
+        """Return the settings for the children, which are ours, too: -s goes over options over profile."""
+        from crawlproj.supervisor.crawl import changed_settings
+        from crawlproj.supervisor.plan import amount_from
+
+        settings = dict(_SIMWEB_SETTINGS) if opts.simweb else {}
+        settings |= profile.settings if profile else {}
+        for option, setting in _LIMIT_SETTINGS.items():
+            amount = amount_from(option, getattr(opts, option.replace("-", "_")), 0)
+            if amount is not None:
+                settings[setting] = str(amount)
+        settings |= changed_settings(opts.set)
+        if opts.data:
+            settings["CRAWL_DATA"] = opts.data
+        assert self.settings is not None
+        for name, value in settings.items():
+            self.settings.set(name, value, priority="cmdline")
+        return settings
+
+    # -- the crawl --
+
+    async def _real(self, opts: argparse.Namespace, asked: Asked) -> Ending:
+        from crawlproj.errors import BadArgument
+
+        config = self.config()
+        if asked.joins and config.redis_url is None and not (config.data / "redis").is_dir():
+            raise BadArgument(
+                f"There is no crawl in {str(config.data)!r} to join. Name its directory with --data on the "
+                "same machine, or its Redis with REDIS_URL."
+            )
         async with self.door() as door:
-            lines = [(source, line) for source in args for line in seed_lines(source)]
-            return await self._crawl(door, self.run_name(opts), lines, opts, settings)
+            if asked.joins:
+                return await self._crawl(door, opts, asked)
+            async with self._alone(door, asked):
+                return await self._crawl(door, opts, asked)
 
-    async def _simulated(
-        self, opts: argparse.Namespace, settings: dict[str, str]
-    ) -> tuple[int, dict[str, Any]]:
+    async def _simulated(self, opts: argparse.Namespace, asked: Asked) -> Ending:
         import json
+        from dataclasses import replace
 
         from crawlproj.simweb.process import SimwebProcess
         from crawlproj.simweb.spec import WorldSpec
         from crawlproj.supervisor.crawl import fresh_run_name, run_directory
 
-        settings.setdefault("CRAWL_ALLOW_ADDRESSES", "127.0.0.0/8")
-        settings.setdefault("DOWNLOAD_DELAY", "0.2")
-        settings.setdefault("CRAWL_BACKOFF_SECONDS", "1")
-        settings.setdefault("CRAWL_SEGMENT_SECONDS", "5")
         async with self.door() as door:
-            name = opts.run or await fresh_run_name(door, "simweb")
-            directory = run_directory(self.config().data, name)
-            world = directory / "world.json"
-            # An interrupted run goes on in the same web, at the same addresses.
-            spec = WorldSpec(domains=opts.simweb, pages_per_domain=25)
-            if world.exists():
-                spec = WorldSpec.from_json(world.read_text())
-                await self._refuse_if_at_work(door, name)
-            with SimwebProcess(spec, directory) as simweb:
-                world.write_text(json.dumps(json.loads(spec.to_json()) | {"port": simweb.port}))
-                seeds = [("simweb", (n, url)) for n, url in enumerate(simweb.seeds(), 1)]
-                code, summary = await self._crawl(door, name, seeds, opts, settings)
-                referee = simweb.referee()
-            if code == 0:
-                delay_ms = float(settings["DOWNLOAD_DELAY"]) * 1000
-                verdict = referee.verdict(min_gap_ms=lambda domain: referee.required_gap_ms(domain, delay_ms))
-                summary["referee"] = verdict.report()
-                self._say(opts, f"the simulated web's own log says: {verdict.report()}")
-                code = 0 if verdict.ok else 1
-        return code, summary
+            asked.run = opts.run or await fresh_run_name(door, "simweb")
+            directory = run_directory(self.config().data, asked.run)
+            async with self._alone(door, asked):
+                world = directory / "world.json"
+                # An interrupted run goes on in the same web, at the same addresses.
+                spec = WorldSpec(domains=opts.simweb, pages_per_domain=25)
+                if world.exists():
+                    spec = WorldSpec.from_json(world.read_text())
+                with SimwebProcess(spec, directory) as simweb:
+                    world.write_text(json.dumps(json.loads(spec.to_json()) | {"port": simweb.port}))
+                    asked.sources = simweb.seeds()
+                    ending = await self._crawl(door, opts, asked)
+                    referee = simweb.referee()
+        if ending.code == 0 and ending.status["state"] == "finished":
+            delay_ms = float(asked.settings["DOWNLOAD_DELAY"]) * 1000
+            verdict = referee.verdict(min_gap_ms=lambda domain: referee.required_gap_ms(domain, delay_ms))
+            ending.status["referee"] = verdict.report()
+            self._say(opts, f"the simulated web's own log says: {verdict.report()}")
+            ending = replace(ending, code=0 if verdict.ok else 1)
+        return ending
 
-    async def _crawl(
-        self,
-        door: Door,
-        name: str,
-        lines: list[tuple[str, tuple[int, str]]],
-        opts: argparse.Namespace,
-        settings: dict[str, str],
-    ) -> tuple[int, dict[str, Any]]:
+    @asynccontextmanager
+    async def _alone(self, door: Door, asked: Asked) -> AsyncIterator[None]:
+        """Be the run's only supervisor here, after the processes of one that was killed have left."""
         import sys
+
+        from crawlproj.runs import Run
+        from crawlproj.supervisor.crawl import run_directory
+        from crawlproj.supervisor.entry import forget_joined, only_supervisor, wait_for_leftovers
+
+        config = self.config()
+        with only_supervisor(run_directory(config.data, asked.run), asked.run):
+            if await Run(door, asked.run, 1).state():
+                run = await Run.find(door, asked.run)
+                within_s = config.shard_lease_seconds + config.drain_seconds
+                await wait_for_leftovers(run, within_s, lambda text: print(text, file=sys.stderr, flush=True))
+                await forget_joined(run)
+            yield
+
+    async def _crawl(self, door: Door, opts: argparse.Namespace, asked: Asked) -> Ending:
+        from crawlproj.errors import NoSeeds
+        from crawlproj.runs import Run
+        from crawlproj.supervisor.crawl import Crawl
+        from crawlproj.supervisor.entry import join
+
+        config = self.config()
+        if asked.joins:
+            run = await Run.find(door, asked.run)
+        else:
+            run = await Run.open(door, asked.run, partitions=config.partitions, shards=asked.shards)
+        new = await self._admit_seeds(run, config, asked.sources)
+        figures = await run.figures()
+        if not figures.admitted:
+            raise NoSeeds(f"Run {run.name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
+        await _set_limits(run, asked.limits)
+        await (join(run, asked.shards) if asked.joins else run.set_shards(asked.shards))
+        crawl = Crawl(run, config, asked.parsers, asked.settings, joins=asked.shards if asked.joins else None)
+        self._say(
+            opts,
+            f"run {run.name}: {_begins(new, figures.waiting)}; shards: {asked.shards}, "
+            f"parsers: {asked.parsers}; logs in {crawl.directory / 'logs'}",
+        )
+        ending = await crawl.go()
+        status = ending.status
+        status["data"], status["pages"] = str(crawl.directory), str(crawl.directory / "pages")
+        status["pages_fetched"] = status["fetched"]
+        fetched = max(0, status["fetched"] - figures.fetched)
+        status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
+        if ending.failure is None:
+            self._say(opts, _last_words(status))
+        return ending
+
+    async def _admit_seeds(self, run: Run, config: Config, sources: Sequence[str]) -> int:
+        """Admit the seeds; returns how many are new. Raises NoSeeds when there are only bad ones."""
+        import sys
+        from itertools import islice
 
         from crawlproj.errors import NoSeeds
         from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
-        from crawlproj.frontier.seeds import parse_seeds
-        from crawlproj.runs import Run
-        from crawlproj.supervisor.crawl import Crawl
+        from crawlproj.frontier.seeds import parse_seeds, seed_lines
 
-        config = self.config()
-        run = await Run.open(door, name, partitions=config.partitions, shards=opts.shards)
-        await self._refuse_if_at_work(door, name)
-        candidates = []
         rules, _ = load_rules(config)
-        for source, line in lines:
-            for seed in parse_seeds([line], rules):
-                if isinstance(seed, str):
-                    print(f"scrapy run: {source}, {seed}", file=sys.stderr)
-                else:
-                    candidates.append(seed)
-        if lines and not candidates:
+        frontier = Frontier(run.door, run.name, run.partitions, domain_pages=config.domain_pages)
+        given = new = 0
+        for source in sources:
+            seeds = parse_seeds(seed_lines(source), rules)
+            while batch := list(islice(seeds, _SEEDS_AT_ONCE)):
+                for complaint in (seed for seed in batch if isinstance(seed, str)):
+                    print(f"scrapy run: {source}, {complaint}", file=sys.stderr)
+                candidates = [seed for seed in batch if not isinstance(seed, str)]
+                given += len(candidates)
+                new += (await frontier.admit(candidates)).new
+        if sources and not given:
             raise NoSeeds("None of the seeds is valid; nothing was started.")
-        admitted = await Frontier(door, name, run.partitions, domain_pages=config.domain_pages).admit(
-            candidates
-        )
-        if admitted.new:
+        if new:
             await run.reopen()
-        figures = await run.figures()
-        if not figures.admitted:
-            raise NoSeeds(f"Run {name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
-        await run.set_shards(opts.shards)
-        crawl = Crawl(run, config, opts.shards, opts.parsers, settings)
-        self._say(
-            opts,
-            f"run {name}: {_begins(admitted.new, figures.waiting)}; "
-            f"shards: {opts.shards}, parsers: {opts.parsers}; "
-            f"logs in {crawl.directory / 'logs'}",
-        )
-        code, summary = await crawl.go()
-        summary["pages"] = str(crawl.directory / "pages")
-        if code == 0:
-            self._say(
-                opts,
-                f"finished in {summary['seconds']} s: {summary['fetched']:,} URLs fetched, "
-                f"{summary['skipped']:,} not allowed, {summary['failed']:,} failed.{_aside(summary)}\n"
-                f"{summary['pages_stored']:,} pages are in {summary['pages']}",
-            )
-        else:
-            left = summary["pages_queued"] + summary["pages_being_parsed"]
-            self._say(
-                opts,
-                f"stopped with {summary['waiting']:,} URLs waiting and {left:,} pages not stored yet; "
-                "the same command goes on from here",
-            )
-        return code, summary
-
-    async def _refuse_if_at_work(self, door: Door, name: str) -> None:
-        from crawlproj.errors import ShardTaken
-        from crawlproj.runs import Run
-
-        if not await Run(door, name, 1).state():
-            return
-        run = await Run.find(door, name)
-        for number, holder in (await run.read_map()).alive.items():
-            if holder.process.is_dead():
-                continue
-            raise ShardTaken(
-                f"Run {name!r} is at work: shard {number} is process {holder.process.pid} on "
-                f"{holder.process.host}. Wait for its end, stop it, or choose another --run. "
-                "To add seeds to it: scrapy seed."
-            )
+        return new
 
     def _say(self, opts: argparse.Namespace, text: str) -> None:
         import sys
@@ -181,15 +294,51 @@ class Command(RunCommand):
         print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
 
 
+async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> None:
+    """Change the limits that are given; the others stay as they are."""
+    from dataclasses import replace
+    from typing import cast
+
+    changes = {name: amount for name, amount in given.items() if amount is not None}
+    before = (await run.read_map()).limits
+    limits = replace(before, **cast(dict[str, Any], changes))
+    if limits != before:
+        await run.set_limits(limits)
+
+
 def _begins(new: int, waiting: int) -> str:
     return f"new seeds: {new:,}" if new else f"goes on with {waiting:,} URLs waiting"
 
 
-def _aside(summary: dict[str, Any]) -> str:
+def _last_words(status: dict[str, Any]) -> str:
+    """Say how the run stands, where its pages are, and how it goes on."""
+    state, reason = status["state"], status["reason"]
+    if state == "finished":
+        how = f"finished in {status['seconds']} s"
+    else:
+        left = status["pages_queued"] + status["pages_being_parsed"]
+        how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
+        how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"
+    how += f": {status['fetched']:,} URLs fetched, {status['skipped']:,} not allowed, "
+    lines = [
+        f"{how}{status['failed']:,} failed.{_aside(status)}",
+        f"{status['pages_stored']:,} pages are in {status['pages']}",
+    ]
+    if reason.startswith("max_"):
+        option = reason.replace("_", "-")
+        lines.append(f"To go on: the same command with a higher --{option}; 0 means no limit.")
+    elif state == "paused":
+        lines.append(f"To go on: scrapy resume --run {status['run']}, and the same command.")
+    elif state != "finished":
+        lines.append("The same command goes on from here.")
+    return "\n".join(lines)
+
+
+def _aside(status: dict[str, Any]) -> str:
     """Say what was set aside; nothing if nothing was."""
     parts = []
-    if summary["parked_domains"]:
-        parts.append(f"domains parked: {summary['parked_domains']:,} with {summary['parked']:,} URLs")
-    if summary["trapped_kept"]:
-        parts.append(f"URLs taken for traps: {summary['trapped_kept']:,}")
-    return f"\n{'; '.join(parts)}; see: scrapy parked --run {summary['run']}" if parts else ""
+    if status["parked_domains"]:
+        parts.append(f"domains parked: {status['parked_domains']:,} with {status['parked']:,} URLs")
+    if status["trapped_kept"]:
+        parts.append(f"URLs taken for traps: {status['trapped_kept']:,}")
+    return f"\n{'; '.join(parts)}; see: scrapy parked --run {status['run']}" if parts else ""

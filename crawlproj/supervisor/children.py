@@ -1,97 +1,106 @@
-"""The child processes of a crawl: started, watched, stopped in the right order, their logs in files."""
+"""A child process of a crawl: started, watched and stopped, its log in a file."""
 
 from __future__ import annotations
 
-import asyncio
+import os
 import re
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import Process
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: How long after its request to stop a child may still take, beyond what it was given to drain.
-_GRACE_S = 10.0
+from crawlproj.supervisor.plan import Deaths
+
 #: A line of a log at ERROR, or what a command says when it gives up.
-_ERROR = re.compile(r"\] ERROR: (?P<words>.*)|^(?P<command>scrapy \w+: .*)")
+_ERROR = re.compile(r"\] (?:ERROR|CRITICAL): (?P<words>.*)|^(?P<command>scrapy \w+: .*)")
+#: How much of a log is read at once: a child that says more is not read to the end.
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(slots=True)
 class Child:
+    """One process, or one after the other under the same name. Times are of the supervisor's clock."""
+
     name: str
     arguments: Sequence[str]
     log: Path
-    process: Process | None = None
-    #: How much of its log was looked at.
-    read_bytes: int = 0
+    deaths: Deaths = field(default_factory=Deaths)
+    started_s: float = 0.0
+    #: When it was last seen to be well, and whether it ever was.
+    seen_s: float = 0.0
+    has_shown: bool = False
+    #: When it is to be gone, if it was asked to stop.
+    gone_by_s: float | None = None
+    last_words: str = ""
+    #: How its last process ended.
+    exit_code: int | None = None
+    _process: subprocess.Popen[bytes] | None = None
+    _read_bytes: int = 0
 
     @property
     def is_running(self) -> bool:
-        return self.process is not None and self.process.returncode is None
+        return self._process is not None and self._process.poll() is None
 
-    async def start(self) -> None:
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self, now_s: float) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.read_bytes = self.log.stat().st_size if self.log.exists() else 0
+        self._read_bytes = self.log.stat().st_size if self.log.exists() else 0
+        self.started_s = self.seen_s = now_s
+        self.gone_by_s, self.has_shown, self.last_words = None, False, ""
         with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "scrapy.cmdline", *self.arguments),
-                stdin=asyncio.subprocess.DEVNULL,
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "scrapy.cmdline", *self.arguments),
+                    f"--set=CRAWL_SUPERVISOR={os.getpid()}",
+                ],
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 # Ctrl-C is for the supervisor, who stops its children in order.
                 start_new_session=True,
             )
 
-    async def stop(self, within_s: float) -> None:
-        """Ask the child to stop; kill it when it does not in time."""
-        if self.process is None or self.process.returncode is not None:
-            return
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(within_s + _GRACE_S):
-                await self.process.wait()
-        except TimeoutError:
-            self.process.kill()
-            await self.process.wait()
+    def take_exit(self) -> int | None:
+        """Return the exit code of a process that has ended, once; None for one that has not."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        self._process, self.exit_code = None, code
+        return code
+
+    def ask_to_stop(self, gone_by_s: float) -> None:
+        if self._process is not None and self.gone_by_s is None and self.is_running:
+            self.gone_by_s = gone_by_s
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it now. What it held is found by whoever comes next."""
+        if self._process is not None and self.is_running:
+            self._process.kill()
 
     def new_errors(self) -> list[str]:
         """Return what its log says at ERROR since this was last asked, without time and name."""
-        if not self.log.exists():
+        try:
+            size = self.log.stat().st_size
+        except FileNotFoundError:
+            return []
+        if size <= self._read_bytes:
             return []
         with self.log.open("rb") as log:
-            log.seek(self.read_bytes)
-            lines = log.read().rpartition(b"\n")[0]
-        self.read_bytes += len(lines) + bool(lines)
-        found = (_ERROR.search(line) for line in lines.decode(errors="replace").splitlines())
-        return [match["words"] or match["command"] for match in found if match]
+            log.seek(self._read_bytes)
+            lines = log.read(_MOST_BYTES).rpartition(b"\n")[0]
+        self._read_bytes = self._read_bytes + len(lines) + 1 if lines else self._read_bytes
+        texts = [line for line in lines.decode(errors="replace").splitlines() if line.strip()]
+        errors = [match["words"] or match["command"] for match in map(_ERROR.search, texts) if match]
+        # What it said without meaning to: the end of a traceback.
+        self.last_words = errors[-1] if errors else self.last_words or (texts[-1] if texts else "")
+        return errors
 
 
-@dataclass(slots=True)
-class Children:
-    """Shards feed, parsers finish: shards stop first, so that no page is left behind."""
-
-    shards: list[Child] = field(default_factory=list)
-    parsers: list[Child] = field(default_factory=list)
-
-    @property
-    def all(self) -> list[Child]:
-        return [*self.shards, *self.parsers]
-
-    async def start(self) -> None:
-        for child in self.all:
-            await child.start()
-
-    def failed(self) -> Child | None:
-        """Return a child that ended with an error."""
-        return next((c for c in self.all if c.process is not None and c.process.returncode), None)
-
-    def kill(self) -> None:
-        """End all at once. What they held is found by whoever comes next."""
-        for child in self.all:
-            if child.process is not None and child.process.returncode is None:
-                child.process.kill()
-
-    async def stop(self, within_s: float) -> None:
-        await asyncio.gather(*(shard.stop(within_s) for shard in self.shards))
-        await asyncio.gather(*(parser.stop(within_s) for parser in self.parsers))
+def manner_of(code: int) -> str:
+    """Say how a process ended."""
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -1,6 +1,7 @@
-"""One crawl on this machine from seeds to the end: `scrapy run`, in its first form.
+"""One crawl from seeds to the end: `scrapy run`.
 
-A child that dies ends the crawl with its last words; the same command goes on where it stopped.
+The run's record says how many shards there should be and when it is over. The supervisor makes it true: it
+starts shards and parsers, leads the run if nobody else does, and ends its processes in order.
 """
 
 from __future__ import annotations
@@ -8,117 +9,281 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError
+from crawlproj.errors import CrawlError, RunMismatch
+from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
-from crawlproj.runs import Run, status_of
-from crawlproj.supervisor.children import Child, Children
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Leader, Run, RunMap, RunState, status_of
+from crawlproj.supervisor.autoscale import ScaleState, decide
+from crawlproj.supervisor.crew import ChildDied, Crew
+from crawlproj.supervisor.entry import alive_in, leave
+from crawlproj.supervisor.plan import Range
 from crawlproj.supervisor.progress import Progress
 
 #: Shells expect 128 + SIGINT of what was interrupted.
 EXIT_INTERRUPTED = 130
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
+#: The same when nothing is left to fetch: the end should not be late.
+_LOOK_AT_THE_END_S = 0.3
+#: How long after its request to stop a child may still take, beyond what it was given to drain.
+_GRACE_S = 10.0
+#: How long Redis is asked at the end, where a person waits.
+_LAST_ANSWER_S = 5.0
+_LEADER_MS = 5000
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_Answer = TypeVar("_Answer")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a crawl ended: its exit code, the last status of the run, and what went wrong."""
+
+    code: int
+    status: dict[str, Any]
+    failure: CrawlError | None = None
+
+
 class Crawl:
-    """A run, its directory and its processes. ``settings`` are handed on to every child."""
+    """The processes of a run on this machine. *settings* are handed on to every child.
 
-    run: Run
-    config: Config
-    shards: int
-    parsers: int
-    settings: Mapping[str, str] = field(default_factory=dict)
-    _stop: asyncio.Event = field(default_factory=asyncio.Event)
+    *joins*: with how many shards it joined a run that is at work; None: it is the run's own supervisor and
+    starts as many shards as the run has, those left to who joined excepted.
+    """
 
-    @property
-    def directory(self) -> Path:
-        return run_directory(self.config.data, self.run.name)
+    def __init__(
+        self,
+        run: Run,
+        config: Config,
+        parsers: Range,
+        settings: Mapping[str, str],
+        *,
+        joins: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.directory = run_directory(config.data, run.name)
+        self._run = run
+        self._config = config
+        self._joins = joins
+        self._clock = clock
+        self._progress = Progress(sys.stderr)
+        self._crew = Crew(
+            run.name,
+            self.directory / "logs",
+            settings if parsers.most else {**settings, "CRAWL_PARSE": "inline"},
+            silent_s=2 * config.shard_lease_seconds,
+            patience_s=config.drain_seconds + _GRACE_S,
+            say=self._progress.say,
+        )
+        self._leader = Leader(run, ProcessName.of_this(), _LEADER_MS, config.scheduler_idle_before_close)
+        self._scale = ScaleState(parsers, config.page_queue_soft, config.page_queue_soft_bytes)
+        self._wanted_parsers = parsers.least
+        self._taken: tuple[float, int] | None = None
+        self._stop = asyncio.Event()
+        self._stir = asyncio.Event()
+        self._status: dict[str, Any] = {}
+        self._has_led = False
 
-    async def go(self) -> tuple[int, dict[str, Any]]:
-        """Run until the end, an interrupt or a child's death. Returns the exit code and the last status."""
-        children = self._children()
-        loop = asyncio.get_running_loop()
-        progress = Progress(sys.stderr)
-        errors: dict[str, str] = {}
+    async def go(self) -> Ending:
+        """Run until the end, an interrupt, or a child that cannot go on. No child is left in any case."""
+        failure: CrawlError | None = None
+        with self._signals():
+            try:
+                await self._run.begin(is_first=not await alive_in(self._run))
+                await self._unless_stopped(self._work())
+                await self._leave(asked=self._stop.is_set())
+            except CrawlError as exc:
+                failure = exc
+                await self._leave(asked=True, failure=exc)
+            finally:
+                self._crew.kill()
+        self._status["seconds"] = round(self._progress.end(), 1)
+        if failure is not None:
+            return Ending(failure.exit_code, self._status, failure)
+        return Ending(EXIT_INTERRUPTED if self._stop.is_set() else 0, self._status)
 
-        def asked_to_stop() -> None:
-            if self._stop.is_set():
-                progress.say("stopping now")
-                children.kill()
-            else:
-                drain_s = self.config.drain_seconds
-                progress.say(f"stopping: downloads in flight get {drain_s:g} s; Ctrl-C again stops now")
-                self._stop.set()
+    # -- at work --
 
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(signum, asked_to_stop)
+    async def _work(self) -> None:
+        """Watch over the children until the run is over."""
+        while True:
+            self._stir.clear()
+            # Before the run's record is read: who left because the run is over is then not taken for dead.
+            ended = self._crew.take_exits()
+            try:
+                run_map, (joined, queued_bytes) = await self._run.read_map(), await self._read_more()
+            except RunMismatch:
+                # Deleted by its last shard, which does that to one that is finished (SCHEDULER_PERSIST).
+                self._status["state"] = RunState.FINISHED.value
+                return
+            if run_map.state and RunState(run_map.state).is_end:
+                return
+            now_s = self._clock()
+            ready_for = run_map.shards - joined if self._joins is None else self._joins
+            self._crew.tend_shards(ended, run_map, ready_for, now_s)
+            self._crew.tend_parsers(ended, self._wanted_parsers, now_s)
+            self._crew.kill_late(now_s)
+            await self._show()
+            self._follow_queue(queued_bytes, self._clock())
+            if await self._lead(run_map):
+                continue
+            is_busy = self._status["waiting"] or self._status["leased"]
+            await self._pause(_LOOK_EVERY_S if is_busy else _LOOK_AT_THE_END_S)
+
+    async def _read_more(self) -> tuple[int, int]:
+        """Return how many shards are left to who joined, and the bytes in the page queue."""
+        answers = await self._run.door.pipeline(
+            [
+                ("HGET", keys.run_record(self._run.name), "joined"),
+                ("HGET", keys.page_counters(self._run.name), "queued_bytes"),
+            ]
+        )
+        joined, queued_bytes = (int(answer or 0) for answer in answers)
+        return joined, queued_bytes
+
+    async def _lead(self, run_map: RunMap) -> bool:
+        """Lead the run if nobody else does; returns whether that ended it."""
+        if not self._has_led:
+            # Not before our shards are there: without them a run looks as if it had nothing to do.
+            self._has_led = len(run_map.alive) >= len(self._crew.shards) > 0
+            return False
+        return await self._leader.lead() and await self._leader.step()
+
+    def _follow_queue(self, queued_bytes: int, now_s: float) -> None:
+        """Decide how many parsers there should be."""
+        if self._scale.allowed.least == self._scale.allowed.most:
+            return
+        # Pages count as stored only with their segment; who was taken by a parser has left the queue.
+        taken = self._status["pages_stored"] + self._status["pages_being_parsed"]
+        before_s, before = self._taken or (now_s, taken)
+        self._taken = now_s, taken
+        rate = max(0, taken - before) / (now_s - before_s) if now_s > before_s else 0.0
+        waiting = self._status["pages_queued"]
+        decision = decide(self._scale, waiting, queued_bytes, self._wanted_parsers, rate, now_s)
+        if decision.reason:
+            self._progress.say(f"parsers: {self._wanted_parsers} -> {decision.count}, as {decision.reason}")
+        self._wanted_parsers = decision.count
+
+    async def _show(self) -> None:
+        self._status = await status_of(self._run)
+        self._progress.show(self._status)
+
+    async def _pause(self, seconds: float) -> None:
         try:
-            await children.start()
-            while any(child.is_running for child in children.all):
-                for child in children.all:
-                    for error in child.new_errors():
-                        errors[child.name] = error
-                        progress.say(f"{child.name}: {error}")
-                if self._stop.is_set() or children.failed():
-                    break
-                progress.show(await status_of(self.run))
-                try:
-                    async with asyncio.timeout(_LOOK_EVERY_S):
-                        await self._stop.wait()
-                except TimeoutError:
-                    continue
+            async with asyncio.timeout(seconds):
+                await self._stir.wait()
+        except TimeoutError:
+            pass
+
+    # -- leaving --
+
+    async def _leave(self, *, asked: bool, failure: CrawlError | None = None) -> None:
+        """End all children, shards first. *asked*: they are asked to; else they know that the run is over."""
+        if asked:
+            self._crew.stop_shards(self._clock())
+            await self._until(lambda _: self._crew.has_shards)
+            await self._in_time(self._note_end(failure))
+            self._crew.stop_parsers(self._clock())
+            await self._until(lambda _: self._crew.has_any)
+        else:
+            await self._until(self._drains)
+        await self._in_time(self._leader.step_down())
+        await self._in_time(self._show())
+
+    def _drains(self, ended: Mapping[str, int]) -> bool:
+        """Whether parsers still have something to do for a run that is over."""
+        try:
+            self._crew.drain_parsers(ended, self._clock())
+        except ChildDied as exc:
+            self._progress.say(f"{exc}\nPages that are not stored yet wait for the next start.")
+            self._crew.stop_parsers(self._clock())
+            self._crew.parsers, self._crew.leaving = [], [*self._crew.leaving, *self._crew.parsers]
+        return bool(self._crew.parsers) or self._crew.has_any
+
+    async def _until(self, goes_on: Callable[[Mapping[str, int]], bool]) -> None:
+        """Look at the children until *goes_on* is false; who makes no step forward for too long is killed."""
+        # Longer than whoever was asked to stop is given.
+        patience_s = self._config.drain_seconds + 2 * _GRACE_S
+        moved_s, before = self._clock(), self._left()
+        while goes_on(self._crew.take_exits()):
+            self._stir.clear()
+            now_s = self._clock()
+            self._crew.kill_late(now_s)
+            await self._in_time(self._show())
+            if self._left() != before:
+                moved_s, before = now_s, self._left()
+            elif now_s - moved_s > patience_s:
+                self._crew.kill()
+            await self._pause(_LOOK_AT_THE_END_S)
+
+    def _left(self) -> tuple[int, ...]:
+        """What grows smaller or larger as long as somebody works."""
+        names = ("fetched", "leased", "pages_queued", "pages_being_parsed", "pages_stored")
+        return tuple(self._status.get(name, 0) for name in names)
+
+    async def _note_end(self, failure: CrawlError | None) -> None:
+        """Say in the record why nobody works on the run, unless somebody does."""
+        if self._joins is not None:
+            await leave(self._run, self._joins)
+        if await alive_in(self._run):
+            return
+        if failure is None:
+            await self._run.end(RunState.STOPPED, "interrupted")
+        else:
+            reason = failure.reason if isinstance(failure, ChildDied) else str(failure)
+            await self._run.end(RunState.FAILED, reason[:500])
+
+    async def _in_time(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do *work* if Redis lets us: what is said at the end must not keep a person waiting."""
+        try:
+            async with asyncio.timeout(_LAST_ANSWER_S):
+                await work
+        except (TimeoutError, CrawlError) as exc:
+            if not isinstance(exc, RunMismatch):
+                self._progress.say(f"Redis could not be told or asked: {exc or 'no answer'}")
+
+    # -- signals --
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for signum in _STOP_SIGNALS:
+            loop.add_signal_handler(signum, self._asked_to_stop)
+        loop.add_signal_handler(signal.SIGCHLD, self._stir.set)
+        try:
+            yield
         finally:
-            await children.stop(self.config.drain_seconds)
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in (*_STOP_SIGNALS, signal.SIGCHLD):
                 loop.remove_signal_handler(signum)
-        status = await status_of(self.run)
-        status["seconds"] = round(progress.end(), 1)
-        failed = children.failed()
-        if failed is not None and failed.process is not None and not self._stop.is_set():
-            for error in failed.new_errors():
-                errors[failed.name] = error
-            words = errors.get(failed.name, "it said nothing")
-            raise ChildDied(failed.name, failed.process.returncode or 0, words, failed.log)
-        return (EXIT_INTERRUPTED if self._stop.is_set() else 0), status
 
-    def _children(self) -> Children:
-        logs = self.directory / "logs"
-        common = [f"--set={name}={value}" for name, value in self.settings.items()]
-        return Children(
-            [
-                Child(
-                    f"shard {number}",
-                    ["crawl", "web", f"-ashard={number}", f"-arun={self.run.name}", *common],
-                    logs / f"shard-{number}.log",
-                )
-                for number in range(self.shards)
-            ],
-            [
-                Child(
-                    f"parser {number}",
-                    ["parser", "--run", self.run.name, *common],
-                    logs / f"parser-{number}.log",
-                )
-                for number in range(self.parsers)
-            ],
-        )
+    def _asked_to_stop(self) -> None:
+        if self._stop.is_set():
+            self._progress.say("stopping now")
+            self._crew.kill()
+        else:
+            drain_s = self._config.drain_seconds
+            self._progress.say(f"stopping: downloads in flight get {drain_s:g} s; Ctrl-C again stops now")
+            self._stop.set()
 
-
-class ChildDied(CrawlError):
-    """A process of the crawl ended with an error; its exit code is ours."""
-
-    def __init__(self, name: str, code: int, words: str, log: Path) -> None:
-        self.exit_code = code if code > 0 else 1
-        how = f"exit code {code}" if code > 0 else f"signal {-code}"
-        super().__init__(
-            f"{name} ended with {how}: {words}\nIts log: {log}. The same command goes on from here."
-        )
+    async def _unless_stopped(self, work: Coroutine[Any, Any, _Answer]) -> _Answer | None:
+        """Do *work* until it is done or a signal comes, also while it waits for Redis."""
+        at_work = asyncio.create_task(work, name="supervisor")
+        stop = asyncio.create_task(self._stop.wait(), name="stop")
+        await asyncio.wait({at_work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if at_work.done():
+            return at_work.result()
+        at_work.cancel()
+        await asyncio.wait({at_work})
+        return None
 
 
 def run_directory(data: Path, run: str) -> Path:
@@ -130,11 +295,11 @@ async def fresh_run_name(door: Door, stem: str) -> str:
     number = 1
     while True:
         name = stem if number == 1 else f"{stem}-{number}"
-        if await Run(door, name, 1).state() != "finished":
+        if await Run(door, name, 1).state() != RunState.FINISHED:
             return name
         number += 1
 
 
-def changed_settings(pairs: Sequence[str]) -> dict[str, str]:
+def changed_settings(pairs: list[str]) -> dict[str, str]:
     """Return the ``NAME=VALUE`` of -s as a mapping."""
     return dict(pair.split("=", 1) for pair in pairs)

@@ -65,7 +65,7 @@ def test_a_run_at_work_is_not_started_twice(
     second = run_simweb(scrapy, tmp_path, domains=12)
 
     assert second.wait() == EXIT_SHARD_TAKEN, second.log
-    assert "is at work: shard" in second.log
+    assert "is at work under process" in second.log
     assert "Traceback" not in second.log
     assert first.wait() == 0, first.log
 
