@@ -64,6 +64,8 @@ _ROBOTS_ORIGINS = 20_000
 _LEAD_S = 0.5
 #: How often a shard looks whether its supervisor is still there.
 _WATCH_S = 1.0
+#: How long a shard without one may take to leave, beyond what it is given to drain.
+_LEAVE_S = 10.0
 #: How long a run that was never given a seed waits for one.
 _SEED_GRACE_S = 10.0
 
@@ -420,6 +422,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             await asyncio.sleep(_WATCH_S)
         logger.error("the supervisor, process %d, is gone; this shard leaves, too", pid)
         signal.raise_signal(signal.SIGTERM)
+        # The second is for a shard that cannot leave, as Redis is away; nobody else would send it.
+        limit_s = self.config.drain_seconds + _LEAVE_S
+        asyncio.get_running_loop().call_later(limit_s, signal.raise_signal, signal.SIGTERM)
 
     async def _read_start_urls(self, door: Door) -> None:
         assert self.feed is not None
