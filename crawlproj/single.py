@@ -45,7 +45,7 @@ class InlineParser:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._parser: _Thread | None = None
+        self._parser: ParserThread | None = None
         self._closing: asyncio.Task[None] | None = None
         crawler.signals.connect(self._start, signals.spider_opened)
         crawler.signals.connect(self._drain, signals.spider_closed)
@@ -59,7 +59,7 @@ class InlineParser:
         # No feed: the shard could not start, and has said why.
         if feed is None or not isinstance(spider, WebSpider) or not parses_inline(spider):
             return
-        self._parser = parser = _Thread(spider.config, feed.frontier.run)
+        self._parser = parser = ParserThread(spider.config, feed.frontier.run)
         parser.done.add_done_callback(self._on_done)
         # Not at module level: importing it installs one.
         from twisted.internet import reactor
@@ -95,7 +95,7 @@ def parses_inline(spider: WebSpider) -> bool:
     return spider.is_single if spider.config.parse == "auto" else spider.config.parse == "inline"
 
 
-class _Thread:
+class ParserThread:
     """A parser at work in a thread. ``done`` is a future of the loop that made it."""
 
     def __init__(self, config: Config, run: str) -> None:

@@ -1,0 +1,147 @@
+"""A parser in a thread of its shard: it drains what it can, leaves the rest, and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from crawlproj.config import load_config
+from crawlproj.errors import BadSetting
+from crawlproj.model.records import Page
+from crawlproj.pages.envelope import pack
+from crawlproj.pages.queue import PageQueue
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.runs import Run
+from crawlproj.single import ParserThread
+from crawlproj.storage import read_pages
+
+RUN = "web"
+#: Tries all ways to split a long row of letters, which takes for ever.
+HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
+HANGING = "<body>" + "a" * 60 + "!"
+
+
+@pytest.fixture
+async def parser_of(redis_url: str, tmp_path: Path) -> AsyncIterator[Callable[..., ParserThread]]:
+    """Starts a parser with settings: ``parser_of(CRAWL_DRAIN_SECONDS=0)``; it is gone when the test ends."""
+    started: list[ParserThread] = []
+
+    def start(**settings: object) -> ParserThread:
+        config = load_config({"REDIS_URL": redis_url, "CRAWL_DATA": str(tmp_path)} | settings)
+        started.append(ParserThread(config, RUN))
+        return started[-1]
+
+    yield start
+    for parser in started:
+        await parser.leave()
+
+
+async def wait_until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110  # what happens, happens in Redis
+            await asyncio.sleep(0.01)
+
+
+async def put(door: Door, *bodies: str) -> set[str]:
+    """Put a page for each of *bodies* onto the queue; returns their URLs."""
+    await Run.open(door, RUN, partitions=64)
+    pages = [
+        Page(
+            f"http://a.test/{n}",
+            RUN,
+            "a.test",
+            0,
+            200,
+            1,
+            1,
+            {"content-type": "text/html"},
+            body.encode(),
+            lease=n,
+        )
+        for n, body in enumerate(bodies)
+    ]
+    await door.command("RPUSH", keys.pages(RUN), *(pack(page) for page in pages))
+    return {page.url for page in pages}
+
+
+def stored_in(data: Path) -> list[str]:
+    return sorted(row["url"] for row in read_pages(data / "runs" / RUN / "pages", ("url",)))
+
+
+async def test_it_drains_the_whole_queue_once_its_shard_has_left(
+    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+) -> None:
+    urls = await put(door, *["<p>words"] * 300)
+    parser = parser_of()
+
+    await parser.drain()
+
+    await parser.done
+    assert stored_in(tmp_path) == sorted(urls)
+    assert await PageQueue(door, RUN).unstored() == 0
+    assert await PageQueue(door, RUN).parsers() == set()
+
+
+async def test_what_it_has_no_time_for_stays_in_the_queue(
+    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+) -> None:
+    urls = await put(door, *["<p>words"] * 3000)
+    parser = parser_of(CRAWL_DRAIN_SECONDS=0)
+    await wait_until(PageQueue(door, RUN).parsers)
+
+    await parser.drain()
+
+    await parser.done
+    left = await PageQueue(door, RUN).length()
+    assert left > 0
+    assert len(stored_in(tmp_path)) + left == len(urls)
+    assert await PageQueue(door, RUN).parsers() == set()
+
+
+async def test_it_goes_on_while_its_shard_is_there_though_the_queue_is_empty(
+    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+) -> None:
+    first = await put(door, "<p>words")
+    parser = parser_of(CRAWL_SEGMENT_SECONDS=0.1)
+    await wait_until(PageQueue(door, RUN).segments)
+
+    more = await put(door, "<p>words", "<p>more")
+    await parser.drain()
+
+    await parser.done
+    assert stored_in(tmp_path) == sorted([*first, *more])
+
+
+async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_again(
+    door: Door, parser_of: Callable[..., ParserThread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproj.single._COMMIT_S", 0.2)
+    await put(door, HANGING)
+    settings = {"CRAWL_FIELDS": HANGS_ON, "CRAWL_PARSE_SECONDS": 600, "CRAWL_DRAIN_SECONDS": 0}
+    parser = parser_of(**settings)
+
+    async def is_taken() -> bool:
+        return not await PageQueue(door, RUN).length()
+
+    await wait_until(is_taken)
+    started_s = time.monotonic()
+
+    await parser.drain()
+
+    await parser.done
+    assert time.monotonic() - started_s < 10
+    assert await PageQueue(door, RUN).unstored() == 1
+
+
+async def test_a_wrong_setting_ends_it_with_the_reason(
+    door: Door, parser_of: Callable[..., ParserThread]
+) -> None:
+    parser = parser_of(CRAWL_FIELDS={"x": "css:["})
+
+    with pytest.raises(BadSetting, match="CRAWL_FIELDS"):
+        await parser.done
