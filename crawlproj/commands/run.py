@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crawlproj.config import Config
     from crawlproj.profiles import Profile
     from crawlproj.redisio.client import Door
-    from crawlproj.runs import Run
+    from crawlproj.runs import Limits, Run
     from crawlproj.supervisor.crawl import Ending
     from crawlproj.supervisor.plan import Range
 
@@ -229,6 +229,7 @@ class Command(RunCommand):
             yield
 
     async def _crawl(self, door: Door, opts: argparse.Namespace, asked: Asked) -> Ending:
+        from crawlproj.commands.status import outcome_of
         from crawlproj.errors import NoSeeds
         from crawlproj.runs import Run
         from crawlproj.supervisor.crawl import Crawl
@@ -243,9 +244,16 @@ class Command(RunCommand):
         figures = await run.figures()
         if not figures.admitted:
             raise NoSeeds(f"Run {run.name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
-        await _set_limits(run, asked.limits)
+        limits = await _set_limits(run, asked.limits)
         await (join(run, asked.shards) if asked.joins else run.set_shards(asked.shards))
-        crawl = Crawl(run, config, asked.parsers, asked.settings, joins=asked.shards if asked.joins else None)
+        crawl = Crawl(
+            run,
+            config,
+            asked.parsers,
+            asked.settings,
+            limits=limits,
+            joins=asked.shards if asked.joins else None,
+        )
         self._say(
             opts,
             f"run {run.name}: {_begins(new, figures.waiting)}; shards: {asked.shards}, "
@@ -255,6 +263,9 @@ class Command(RunCommand):
         status = ending.status
         status["data"], status["pages"] = str(crawl.directory), str(crawl.directory / "pages")
         status["pages_fetched"] = status["fetched"]
+        status["failed_by_reason"] = {
+            reason: count for reason, count in status["by_reason"].items() if outcome_of(reason) == "failed"
+        }
         fetched = max(0, status["fetched"] - figures.fetched)
         status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
         if ending.failure is None:
@@ -294,8 +305,8 @@ class Command(RunCommand):
         print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
 
 
-async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> None:
-    """Change the limits that are given; the others stay as they are."""
+async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> Limits:
+    """Change the limits that are given; the others stay as they are. Returns all."""
     from dataclasses import replace
     from typing import cast
 
@@ -304,6 +315,7 @@ async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> None
     limits = replace(before, **cast(dict[str, Any], changes))
     if limits != before:
         await run.set_limits(limits)
+    return limits
 
 
 def _begins(new: int, waiting: int) -> str:

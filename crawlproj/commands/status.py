@@ -234,7 +234,7 @@ def _indented(lines: list[str]) -> list[str]:
 def _outcomes(status: dict[str, Any]) -> list[tuple[str, int]]:
     reasons: dict[str, dict[str, int]] = {}
     for reason, count in status["by_reason"].items():
-        reasons.setdefault(_outcome_of(reason), {})[reason] = count
+        reasons.setdefault(outcome_of(reason), {})[reason] = count
     figures: list[tuple[str, int]] = []
     for outcome, title in _OUTCOMES.items():
         figures.append((title, status[outcome]))
@@ -242,7 +242,7 @@ def _outcomes(status: dict[str, Any]) -> list[tuple[str, int]]:
     return figures
 
 
-def _outcome_of(reason: str) -> str:
+def outcome_of(reason: str) -> str:
     """Return the outcome a reason belongs to; what has no other is an error, and those are many."""
     if reason in ("robots", "excluded", "length"):
         return "skipped"

@@ -21,12 +21,13 @@ from crawlproj.errors import CrawlError, RunMismatch
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run, RunMap, RunState, status_of
+from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
+from crawlproj.runs.overview import overview_of
 from crawlproj.supervisor.autoscale import ScaleState, decide
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.entry import alive_in, leave
 from crawlproj.supervisor.plan import Range
-from crawlproj.supervisor.progress import Progress
+from crawlproj.supervisor.view import View
 
 #: Shells expect 128 + SIGINT of what was interrupted.
 EXIT_INTERRUPTED = 130
@@ -66,6 +67,7 @@ class Crawl:
         parsers: Range,
         settings: Mapping[str, str],
         *,
+        limits: Limits | None = None,
         joins: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,7 +76,9 @@ class Crawl:
         self._config = config
         self._joins = joins
         self._clock = clock
-        self._progress = Progress(sys.stderr)
+        self._progress = View(sys.stderr, limits or Limits())
+        # Without a terminal nobody sees what the processes tell, and it costs.
+        self._look = overview_of if sys.stderr.isatty() else status_of
         self._crew = Crew(
             run.name,
             self.directory / "logs",
@@ -173,7 +177,7 @@ class Crawl:
         self._wanted_parsers = decision.count
 
     async def _show(self) -> None:
-        self._status = await status_of(self._run)
+        self._status = await self._look(self._run)
         self._progress.show(self._status)
 
     async def _pause(self, seconds: float) -> None:
