@@ -115,8 +115,8 @@ class WebSpider(Spider):
         """
         self._rules, self._exclusions = load_rules(self.config)
         known = ["shard", "shards", "run", "seeds"]
-        # scrapyd adds the number of its job.
-        for name in self._others.keys() - {"_job"}:
+        # scrapyd adds the number of its job and, when one was asked for, the version of the egg.
+        for name in self._others.keys() - {"_job", "_version"}:
             close = get_close_matches(name, known, n=1)
             hint = f"Did you mean -a {close[0]}?" if close else f"There are {', '.join(known)}."
             raise BadArgument(f"Unknown argument -a {name}. {hint}")
