@@ -25,7 +25,7 @@ from crawlproj.config import Config
 from crawlproj.errors import CrawlError
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.extractor import Extractor
+from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.worker import Parser, new_parser_name
 from crawlproj.redisio.client import Door
 from crawlproj.runs import Run
@@ -103,6 +103,7 @@ class ParserThread:
         self._run = run
         self._extractor = Extractor(config)
         self._shard_left = threading.Event()
+        self._is_leaving = False
         self._parser: Parser | None = None
         self._cancel: Callable[[], object] | None = None
         executor = ThreadPoolExecutor(1, thread_name_prefix="parser")
@@ -117,7 +118,7 @@ class ParserThread:
 
     async def leave(self) -> None:
         """Have it commit the pages at hand and go, with force if it must be."""
-        self._shard_left.set()
+        self._is_leaving = True
         if self._parser is not None:
             self._parser.stop()
         await asyncio.wait([self.done], timeout=_COMMIT_S)
@@ -130,9 +131,10 @@ class ParserThread:
     def _work(self) -> None:
         try:
             asyncio.run(self._parse())
-        except asyncio.CancelledError:
-            # By `leave`, which has said so.
-            pass
+        except (asyncio.CancelledError, ExtractorFailed):
+            # With force, by `leave`, which has said so.
+            if not self._is_leaving:
+                raise
         finally:
             self._extractor.close()
 
@@ -158,6 +160,8 @@ class ParserThread:
                 commits_asked=run.commits_asked,
                 extractor=self._extractor,
             )
+            if self._is_leaving:
+                self._parser.stop()
             await self._parser.run()
         finally:
             await door.close()

@@ -47,12 +47,15 @@ class Extractor:
         # What a page has no business with stays here.
         self._config = replace(config, redis_url=None, redis_params={})
         self._child: subprocess.Popen[bytes] | None = None
+        self._is_killed = False
 
     def extract(self, raw: bytes) -> Extract:
         """Return what the page in the envelope *raw* says, after CRAWL_PARSE_SECONDS at the latest.
 
         Raises PageFailed when it fails, takes too long or kills the child; ExtractorFailed when none works.
         """
+        if self._is_killed:
+            raise ExtractorFailed("Pages are read no more.")
         child = self._child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -68,7 +71,8 @@ class Extractor:
         return _decoder.decode(memoryview(answer)[1:])
 
     def kill(self) -> None:
-        """End the child whatever it does, and with it an `extract` under way."""
+        """End the child whatever it does, and with it an `extract` under way; no page is to blame."""
+        self._is_killed = True
         child = self._child
         if child is not None:
             child.kill()
@@ -98,7 +102,7 @@ class Extractor:
     def _reason_of_death(self, child: subprocess.Popen[bytes]) -> Exception:
         self._reap()
         code = child.returncode
-        if code < 0:
+        if code < 0 and not self._is_killed:
             return PageFailed(Death(0, -code, None).reason)
         return ExtractorFailed(f"Pages cannot be read: the process that does it ended with exit code {code}.")
 

@@ -78,6 +78,7 @@ async def test_it_drains_the_whole_queue_once_its_shard_has_left(
 ) -> None:
     urls = await put(door, *["<p>words"] * 300)
     parser = parser_of()
+    await wait_until(PageQueue(door, RUN).parsers)
 
     await parser.drain()
 
@@ -121,7 +122,7 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
     door: Door, parser_of: Callable[..., ParserThread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawlproj.single._COMMIT_S", 0.2)
-    await put(door, HANGING)
+    await put(door, HANGING, HANGING)
     settings = {"CRAWL_FIELDS": HANGS_ON, "CRAWL_PARSE_SECONDS": 600, "CRAWL_DRAIN_SECONDS": 0}
     parser = parser_of(**settings)
 
@@ -135,7 +136,8 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
 
     await parser.done
     assert time.monotonic() - started_s < 10
-    assert await PageQueue(door, RUN).unstored() == 1
+    assert await PageQueue(door, RUN).unstored() == 2
+    assert await door.command("EXISTS", keys.page_attempts(RUN)) == 0
 
 
 async def test_a_wrong_setting_ends_it_with_the_reason(

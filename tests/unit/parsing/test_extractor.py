@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,14 +55,27 @@ def test_a_page_that_takes_too_long_is_given_up_and_the_next_one_read(extractor:
     assert extractor.extract(pack(FINE)).title == "Größe"
 
 
-def test_a_child_killed_from_outside_ends_a_wait_at_once() -> None:
+def test_a_page_that_kills_the_child_is_blamed(extractor: Extractor) -> None:
+    extractor.extract(pack(FINE))
+    assert extractor._child is not None
+
+    os.kill(extractor._child.pid, signal.SIGSEGV)
+
+    with pytest.raises(PageFailed, match="killed its parser with SIGSEGV"):
+        extractor.extract(pack(FINE))
+
+
+def test_a_wait_for_a_page_can_be_ended_and_no_page_is_blamed() -> None:
     extractor = Extractor(load_config(SETTINGS | {"CRAWL_PARSE_SECONDS": 600}))
     extractor.extract(pack(FINE))
+    killer = threading.Timer(0.2, extractor.kill)
 
-    extractor.kill()
+    killer.start()
 
-    with pytest.raises(PageFailed, match="SIGKILL"):
+    with pytest.raises(ExtractorFailed):
         extractor.extract(pack(HANGING))
+    with pytest.raises(ExtractorFailed, match="Pages are read no more"):
+        extractor.extract(pack(FINE))
     extractor.close()
 
 
