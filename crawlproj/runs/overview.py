@@ -14,9 +14,10 @@ from crawlproj.redisio.client import pairs
 from crawlproj.runs.record import Run
 from crawlproj.runs.status import status_of
 
-#: Domains of each partition looked at, and those read in one round trip.
-MOST_DOMAINS = 2000
-_PAGE = 500
+#: Domains of each partition looked at, and those read in one round trip. With 64 partitions a look takes some
+#: 0.4 s of CPU.
+MOST_DOMAINS = 250
+_PAGE = 250
 #: How many domains of a kind are named.
 _NAMED = 5
 
