@@ -165,8 +165,6 @@ def in_trouble(shared_crew_of: Callable[..., Any]) -> dict[str, Any]:
             CRAWL_GIVE_UP_FAILURES=str(GIVE_UP),
             CRAWL_PARKED_SECONDS=str(PARKED_S),
             CRAWL_HEADER_SECONDS="0.5",
-            # A request on a kept connection that ends without a byte is sent again at once.
-            CRAWL_IDLE_PER_HOST="0",
         ),
     }
     for crew in crews.values():
