@@ -99,6 +99,7 @@ class Crawl:
     async def go(self) -> Ending:
         """Run until the end, an interrupt, or a child that cannot go on. No child is left in any case."""
         failure: CrawlError | None = None
+        self._status = await status_of(self._run)
         with self._signals():
             try:
                 await self._run.begin(is_first=not await alive_in(self._run))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_SHARD_TAKEN
+from crawlproj.errors import EXIT_NO_SEEDS, EXIT_SHARD_TAKEN
 from crawlproj.storage import read_pages
 
 pytestmark = pytest.mark.e2e
@@ -83,3 +83,39 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
     process.send(signal.SIGINT)
     assert process.wait() == 130, process.log
     assert "pages not stored yet" in process.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--shards", "0"], "--shards 0: give a whole number from 1"),
+        (["--shards", "many"], "--shards many: give a whole number from 1"),
+        (["--shards", "65"], "--shards 65: at most 64"),
+        (["--parsers", "4..1"], "--parsers 4..1: the least is at least 1"),
+        (["--max-pages", "-5"], "--max-pages -5: give a whole number from 0; 0 means no limit"),
+        (["--max-seconds", "1h"], "--max-seconds 1h: give a whole number"),
+        (["--max-depth", "x"], "--max-depth x: give a whole number"),
+        (["--max-pages"], "expected one argument; see: scrapy run -h"),
+        (["--frobnicate"], "unknown argument '--frobnicate'; see: scrapy run -h"),
+        (["--simweb", "3", "seeds.txt"], "--simweb brings its own seeds and run; leave out 'seeds.txt'"),
+        (["--run", "no/slash", "http://127.0.0.1/"], "'no/slash'"),
+        (["broad", "seeds.txt"], "'broad' is a profile, which brings its own seeds"),
+        (["missing.toml"], "Cannot read the profile 'missing.toml'"),
+        (["--join"], "There is no run 'web' here"),
+        (["-s", "CRAWL_LEASE_SECONDS=long", "http://127.0.0.1/"], "CRAWL_LEASE_SECONDS='long'"),
+        (["-s", "CONCURRENT_REQUESTS=9999", "-s", "CRAWL_IDLE_CONNECTIONS=100000"], "open files"),
+    ],
+)
+def test_a_wrong_argument_is_one_clear_line(scrapy: Scrapy, arguments: list[str], words: str) -> None:
+    process = scrapy("run", *arguments)
+
+    assert process.wait() == 2, process.log
+    assert words in process.log
+    assert len(process.log.strip().splitlines()) == 1
+
+
+def test_without_seeds_nothing_is_started(scrapy: Scrapy) -> None:
+    process = scrapy("run")
+
+    assert process.wait() == EXIT_NO_SEEDS
+    assert process.log == "scrapy run: Run 'web' has no seeds yet: scrapy run FILE-OR-URL ...\n"

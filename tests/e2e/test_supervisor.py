@@ -1,0 +1,244 @@
+"""`scrapy run` as a supervisor: processes are killed, frozen, made more and fewer; it is killed itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.simweb.spec import WorldSpec
+from tests.e2e.conftest import Crew, Process, wait_until
+
+pytestmark = pytest.mark.e2e
+
+#: In the command line of every parser, whatever its directories are called.
+PARSER = "\0parser\0"
+CrewOf = Callable[..., Crew]
+
+SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=20, size_spread=0.3, latency_ms=20, throttle_share=0.0)
+#: Enough for half a minute with a delay of 0.3 s.
+LONGER = WorldSpec(seed=4, domains=16, pages_per_domain=60, size_spread=0.0, throttle_share=0.0)
+
+
+def run(crew: Crew, *arguments: str) -> Process:
+    return crew.scrapy("run", str(crew.seeds_file), "--json", *arguments, name="run")
+
+
+def summary_of(process: Process) -> Any:
+    return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
+
+
+def children_of(pid: int, word: str = "") -> list[int]:
+    """Return the children of a process whose command line has *word*."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            command = stat.with_name("cmdline").read_bytes().decode(errors="replace")
+        except (OSError, IndexError):
+            continue
+        if parent == pid and word in command:
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def processes_of(crew: Crew) -> list[int]:
+    """Return every shard and parser in the data directory of *crew*, whoever its parent is."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if f"CRAWL_DATA={crew.data}" in command and ("-ashard=" in command or PARSER in command):
+            found.append(int(path.parent.name))
+    return [pid for pid in found if is_alive(pid)]
+
+
+def test_a_shard_a_parser_and_redis_are_killed_and_the_run_completes(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL)
+    process = run(crew)
+    pid = process.process.pid
+
+    crew.wait_for_fetched(30)
+    os.kill(children_of(pid, "-ashard=1")[0], signal.SIGKILL)
+    crew.wait_for_fetched(60)
+    os.kill(children_of(pid, PARSER)[0], signal.SIGKILL)
+    crew.wait_for_fetched(90)
+    os.kill(crew.redis_pid(), signal.SIGKILL)
+
+    assert process.wait() == 0, process.log
+    assert summary_of(process)["state"] == "finished"
+    assert "shard 1 ended with signal 9; it is started again in 1 s" in process.log
+    assert "parser 0 ended with signal 9; it is started again in 1 s" in process.log
+    crew.assert_content(twice_at_most=12)
+    assert processes_of(crew) == []
+
+
+def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_goes_on(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL, CRAWL_SHARD_LEASE_SECONDS="30")
+    first = run(crew)
+    crew.wait_for_fetched(40)
+    late = children_of(first.process.pid, "-ashard=0")[0]
+
+    os.kill(late, signal.SIGSTOP)
+    first.kill()
+    second = run(crew)
+    wait_until(lambda: f"still has processes: shard 0 is process {late}" in second.log, "it waits")
+    os.kill(late, signal.SIGCONT)
+
+    assert second.wait() == 0, second.log
+    crew.assert_content()
+    assert processes_of(crew) == []
+
+
+def test_processes_without_a_supervisor_leave_by_themselves(crew_of: CrewOf) -> None:
+    crew = crew_of(LONGER)
+    process = run(crew)
+    crew.wait_for_fetched(20)
+
+    process.kill()
+
+    wait_until(lambda: not processes_of(crew), "all have left", within_s=30)
+    assert crew.status()["leased"] == 0
+
+
+def test_a_frozen_shard_is_killed_and_replaced(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL)
+    process = run(crew, "--shards", "1")
+    crew.wait_for_fetched(30)
+
+    os.kill(children_of(process.process.pid, "-ashard=0")[0], signal.SIGSTOP)
+
+    assert process.wait() == 0, process.log
+    assert re.search(r"shard 0 \(process \d+\) was silent for 6 s and is killed", process.log)
+    crew.assert_content(twice_at_most=12)
+
+
+def test_the_number_of_shards_changes_from_one_to_four_to_two_under_load(crew_of: CrewOf) -> None:
+    crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3")
+    process = run(crew, "--shards", "1")
+    pid = process.process.pid
+    crew.wait_for_fetched(20)
+
+    assert crew.scrapy("shards", "4").wait() == 0
+    wait_until(lambda: len(crew.status()["shards_alive"]) == 4, "four are alive")
+    four = children_of(pid, "-ashard=")
+    assert crew.scrapy("shards", "2").wait() == 0
+    wait_until(lambda: len(children_of(pid, "-ashard=")) == 2, "two have left")
+
+    assert len(four) == 4
+    assert process.wait() == 0, process.log
+    assert "started again" not in process.log
+    crew.assert_content()
+
+
+def test_whoever_joins_adds_shards_and_takes_them_along_when_it_leaves(crew_of: CrewOf) -> None:
+    crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3")
+    first = run(crew, "--shards", "1")
+    crew.wait_for_fetched(20)
+
+    second = crew.scrapy("run", "--join", "--shards", "2", "--parsers", "1", name="run")
+    wait_until(lambda: len(crew.status()["shards_alive"]) == 3, "three are alive")
+    held = [len(children_of(process.process.pid, "-ashard=")) for process in (first, second)]
+    second.send(signal.SIGINT)
+
+    assert held == [1, 2]
+    assert second.wait() == 130, second.log
+    assert crew.status()["shards"] == 1
+    assert first.wait() == 0, first.log
+    crew.assert_content()
+
+
+def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: CrewOf) -> None:
+    crew = crew_of(WorldSpec(seed=6, domains=90, pages_per_domain=12, size_spread=0.0), DOWNLOAD_DELAY="2")
+    process = run(crew, "--shards", "1", "--parsers", "1..3")
+    pid = process.process.pid
+    frozen: set[int] = set()
+
+    def freeze_parsers() -> bool:
+        for guard in children_of(pid, PARSER):
+            for worker in set(children_of(guard)) - frozen:
+                os.kill(worker, signal.SIGSTOP)
+                frozen.add(worker)
+        return len(children_of(pid, PARSER)) == 3
+
+    wait_until(freeze_parsers, "there are three parsers")
+    for worker in frozen:
+        os.kill(worker, signal.SIGCONT)
+    wait_until(lambda: "parsers: 3 -> 2" in process.log, "one has left")
+    process.send(signal.SIGINT)
+
+    assert process.wait() == 130, process.log
+    assert re.search(r"parsers: 1 -> 2, as \d+ pages wait", process.log)
+    assert "parsers: 3 -> 2, as the page queue was nearly empty for 20 s" in process.log
+
+
+def test_a_run_stops_at_its_limit_exactly_and_goes_on_with_a_higher_one(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL)
+
+    first = run(crew, "--max-pages", "50")
+    code = first.wait()
+    seconds = run(crew, "--max-pages", "100000", "--max-seconds", "1")
+    seconds_code = seconds.wait()
+    last = run(crew, "--max-seconds", "0")
+
+    assert (code, seconds_code) == (0, 0)
+    stopped = summary_of(first)
+    assert (stopped["state"], stopped["reason"], stopped["pages_fetched"]) == ("stopped", "max_pages", 50)
+    assert stopped["pages_stored"] == 50
+    assert "a higher --max-pages" in first.log
+    assert summary_of(seconds)["reason"] == "max_seconds"
+    assert last.wait() == 0, last.log
+    assert summary_of(last)["state"] == "finished"
+    crew.assert_content()
+
+
+def test_a_child_that_dies_again_and_again_ends_the_run_with_its_last_words(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL, SCHEDULER="nowhere.Scheduler")
+
+    process = run(crew, "--shards", "1")
+
+    assert process.wait() == 1, process.log
+    assert "shard 0 ended 5 times in a row, the last time with exit code 1: " in process.log
+    assert "No module named 'nowhere'" in process.log
+    summary = summary_of(process)
+    assert summary["state"] == "failed"
+    assert "nowhere" in summary["reason"]
+    assert processes_of(crew) == []
+
+
+def test_a_second_interrupt_stops_at_once_and_the_same_command_goes_on(crew_of: CrewOf) -> None:
+    slow = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.0, latency_ms=2500)
+    crew = crew_of(slow, CRAWL_DRAIN_SECONDS="60", DOWNLOAD_TIMEOUT="20")
+    first = run(crew, "--shards", "1")
+    crew.wait_for_fetched(3)
+
+    first.send(signal.SIGINT)
+    wait_until(lambda: "Ctrl-C again stops now" in first.log, "it has heard")
+    asked_s = time.monotonic()
+    first.send(signal.SIGINT)
+    code = first.wait()
+    took_s = time.monotonic() - asked_s
+    second = run(crew, "--shards", "1", "--max-pages", "10")
+
+    assert code == 130
+    assert took_s < 10
+    assert summary_of(first)["state"] == "stopped"
+    assert summary_of(first)["reason"] == "interrupted"
+    assert second.wait() == 0, second.log
+    crew.assert_polite(twice_at_most=8)
