@@ -39,6 +39,7 @@ from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.model.urls import canonicalise, domain_of_host
+from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.envelope import pack
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
 from crawlproj.politeness.robots import RobotsCache
@@ -82,6 +83,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self._leader: Leader | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
+        self._figures = ProcessFigures()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
@@ -149,7 +151,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 domain_bytes=config.domain_bytes,
                 trapped_urls=config.parked_urls,
             ),
-            ShardNumber(door, name, shard, process, ttl_ms),
+            ShardNumber(door, name, shard, process, ttl_ms, self._tell_figures),
             run.read_map,
             Pacer(_delay_rules(config)),
             gate,
@@ -256,6 +258,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 logger.error(
                     "leases could not be given back: %s; they are lent again when their hold ends", exc
                 )
+        self._figures.close()
         if self._door is not None:
             await self._door.close()
 
@@ -327,6 +330,16 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
     def _failure_page(self, lease: Lease, reason: str) -> bytes:
         make = getattr(self.spider, "failure_of", None)
         return pack(make(lease, reason)) if make else b""
+
+    def _tell_figures(self) -> dict[str, int | float | str]:
+        feed = self.feed
+        assert feed is not None
+        return self._figures.tell(
+            self.stats.get_value("response_received_count", 0),
+            bytes=feed.fetched_bytes,
+            in_flight=feed.held - feed.pacer.buffered,
+            buffered=feed.pacer.buffered,
+        )
 
     def _on_leave(self, request: Request) -> None:
         """A request has left the engine for good: everything that came of it is in the feed's hands."""

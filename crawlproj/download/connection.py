@@ -61,7 +61,7 @@ class NoAnswerError(DownloadFailedError):
 
 
 class PutOffError(IgnoreRequest):
-    """Nothing came of a request, by nobody's fault: to be made again after *wait_s*, None for a usual pause."""
+    """Nothing came of a request, by nobody's fault: to be made again after *wait_s*, None: a usual pause."""
 
     wait_s: float | None = None
 

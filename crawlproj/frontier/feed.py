@@ -145,6 +145,8 @@ class Feed:
         self._due_at_s: dict[int, float] = {}
         self._woken: set[int] = set()
         self._held: dict[bytes, _Held] = {}
+        #: Of all leases that ended here.
+        self.fetched_bytes = 0
         self._by_partition: dict[int, int] = {}
         # What the next turn writes.
         self._candidates: list[Candidate] = []
@@ -196,6 +198,7 @@ class Feed:
         now_s = self._clock()
         held.has_ended = True
         held.fetched_bytes = fetched_bytes
+        self.fetched_bytes += fetched_bytes
         held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
         self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
         self._arm_timer(now_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from crawlproj.errors import Fenced, ShardTaken
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
@@ -9,9 +11,17 @@ from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
 
 
 class ShardNumber:
-    """The hold of this process on its shard number."""
+    """The hold of this process on its shard number. What *figures* gives is told with every renewal."""
 
-    def __init__(self, door: Door, run: str, number: int, process: ProcessName, ttl_ms: int) -> None:
+    def __init__(
+        self,
+        door: Door,
+        run: str,
+        number: int,
+        process: ProcessName,
+        ttl_ms: int,
+        figures: Callable[[], Mapping[str, object]] = dict,
+    ) -> None:
         self.number = number
         self.process = process
         #: An owner of partitions that we know to be dead, so that we need not wait for its hold to end.
@@ -19,6 +29,7 @@ class ShardNumber:
         self._door = door
         self._run = run
         self._ttl_ms = ttl_ms
+        self._figures = figures
 
     async def claim(self) -> None:
         """Take the number. Raises ShardTaken when a process that may be alive holds it."""
@@ -54,5 +65,10 @@ class ShardNumber:
 
     async def _hold(self, *, starting: bool) -> Holder | None:
         return await hold_name(
-            self._door, keys.shard(self._run, self.number), self.process, self._ttl_ms, starting=starting
+            self._door,
+            keys.shard(self._run, self.number),
+            self.process,
+            self._ttl_ms,
+            starting=starting,
+            figures=self._figures(),
         )

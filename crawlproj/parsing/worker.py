@@ -26,6 +26,7 @@ from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
+from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
@@ -92,6 +93,7 @@ class Parser:
     ) -> None:
         self._name = name
         self._process = ProcessName.of_this()
+        self._process_figures = ProcessFigures(clock)
         self._queue = queue
         self._frontier = frontier
         self._directory = directory
@@ -161,6 +163,7 @@ class Parser:
         except (Fenced, StoreUnavailable) as exc:
             self._begin_anew(exc)
         await self._queue.leave(self._name)
+        self._process_figures.close()
         what = "parser stopped" if self.is_stopping else "parser ended, the run is over"
         await self._tell(what, self._pages, self._clock() - self._started_s)
 
@@ -362,14 +365,11 @@ class Parser:
         if dead:
             await self._recover()
 
-    def _figures(self) -> dict[str, int]:
+    def _figures(self) -> dict[str, int | float | str]:
         """What the heartbeat tells of this parser: since its start, and of its last batch."""
-        return {
-            "pages": self._pages + self._segment.rows,
-            "links": self._links,
-            "errors": self._errors,
-            "batch": self._batch,
-        }
+        return self._process_figures.tell(
+            self._pages + self._segment.rows, links=self._links, errors=self._errors, batch=self._batch
+        )
 
     async def _recover(self) -> None:
         # In this order; see `recover`.

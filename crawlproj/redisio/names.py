@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,11 +51,20 @@ class Holder:
 
 
 async def hold_name(
-    door: Door, key: str, process: ProcessName, ttl_ms: int, *, starting: bool = False
+    door: Door,
+    key: str,
+    process: ProcessName,
+    ttl_ms: int,
+    *,
+    starting: bool = False,
+    figures: Mapping[str, object] | None = None,
 ) -> Holder | None:
-    """Take or keep the name at *key*. Returns None when it is ours, else who holds it."""
+    """Take or keep the name at *key*. Returns None when it is ours, else who holds it.
+
+    *figures* are for people who look; see `runs.overview`.
+    """
     holder = Holder(process, int(time.time() * 1000), starting)
-    record = json.dumps(asdict(holder), separators=(",", ":"))
+    record = json.dumps({**asdict(holder), "figures": dict(figures or {})}, separators=(",", ":"))
     held = await door.run("hold_name", [key], [process.instance, record, ttl_ms])
     return Holder.decode(held) if held else None
 

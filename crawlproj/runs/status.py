@@ -23,6 +23,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "waiting": figures.waiting,
         "leased": figures.leased,
         "fetched": counts["done"],
+        "bytes": counts["bytes"],
         "failed": counts["failed"],
         "skipped": counts["skipped"],
         "trapped": counts["trapped"],

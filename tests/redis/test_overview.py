@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
@@ -129,3 +130,15 @@ async def test_a_run_without_domains_has_none_that_stand_out(run: Run) -> None:
         "slowest_domains": [],
         "failing_domains": [],
     }
+
+
+async def test_a_shard_tells_its_figures_with_every_renewal_of_its_number(run: Run) -> None:
+    pages = iter(range(10, 100, 10))
+    number = ShardNumber(run.door, "web", 0, SHARD, 10_000, lambda: {"pages": next(pages)})
+    await number.claim()
+    [claimed] = (await overview_of(run))["processes"]
+
+    await number.keep(starting=False)
+
+    [kept] = (await overview_of(run))["processes"]
+    assert (claimed["pages"], kept["pages"]) == (10, 20)

@@ -106,7 +106,6 @@ async def test_trapped_urls_are_listed_the_latest_first(at_hand: FrontierAtHand,
         (Choice(reason="trap_depth"), [], ["https://d.test/1/2/3"]),
         (Choice(frozenset({"a.test"}), "trap_depth"), [], []),
     ],
-    ids=str,
 )
 async def test_only_what_is_chosen_is_listed(
     parked: FrontierAtHand, parking: Parking, choice: Choice, domains: list[str], urls: list[str]
