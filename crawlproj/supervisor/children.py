@@ -15,6 +15,7 @@ from crawlproj.supervisor.plan import Deaths
 
 #: A line of a log at ERROR, or what a command says when it gives up.
 _ERROR = re.compile(r"\] (?:ERROR|CRITICAL): (?P<words>.*)|^(?P<command>scrapy \w+: .*)")
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt)\b")
 #: How much of a log is read at once: a child that says more is not read to the end.
 _MOST_BYTES = 1_000_000
 
@@ -96,8 +97,9 @@ class Child:
         self._read_bytes = self._read_bytes + len(lines) + 1 if lines else self._read_bytes
         texts = [line for line in lines.decode(errors="replace").splitlines() if line.strip()]
         errors = [match["words"] or match["command"] for match in map(_ERROR.search, texts) if match]
-        # What it said without meaning to: the end of a traceback.
-        self.last_words = errors[-1] if errors else self.last_words or (texts[-1] if texts else "")
+        # The end of a traceback tells more than the line before it.
+        words = [*errors, *(text for text in texts[-1:] if _EXCEPTION.match(text) or not errors)]
+        self.last_words = words[-1] if words else self.last_words
         return errors
 
 

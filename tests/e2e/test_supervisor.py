@@ -166,6 +166,8 @@ def test_whoever_joins_adds_shards_and_takes_them_along_when_it_leaves(crew_of: 
 
 def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: CrewOf) -> None:
     crew = crew_of(WorldSpec(seed=6, domains=90, pages_per_domain=12, size_spread=0.0), DOWNLOAD_DELAY="2")
+    # Nobody finds links while the parsers stand still.
+    crew.seeds_file.write_text("\n".join(crew.simweb.seeds(90)))
     process = run(crew, "--shards", "1", "--parsers", "1..3")
     pid = process.process.pid
     frozen: set[int] = set()
@@ -200,7 +202,7 @@ def test_a_run_stops_at_its_limit_exactly_and_goes_on_with_a_higher_one(crew_of:
     assert (code, seconds_code) == (0, 0)
     stopped = summary_of(first)
     assert (stopped["state"], stopped["reason"], stopped["pages_fetched"]) == ("stopped", "max_pages", 50)
-    assert stopped["pages_stored"] == 50
+    assert stopped["pages_stored"] == 50 + stopped["failed"] + stopped["skipped"]
     assert "a higher --max-pages" in first.log
     assert summary_of(seconds)["reason"] == "max_seconds"
     assert last.wait() == 0, last.log
@@ -223,10 +225,10 @@ def test_a_child_that_dies_again_and_again_ends_the_run_with_its_last_words(crew
 
 
 def test_a_second_interrupt_stops_at_once_and_the_same_command_goes_on(crew_of: CrewOf) -> None:
-    slow = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.0, latency_ms=2500)
+    slow = WorldSpec(seed=3, domains=8, pages_per_domain=4, size_spread=0.0, latency_ms=1500)
     crew = crew_of(slow, CRAWL_DRAIN_SECONDS="60", DOWNLOAD_TIMEOUT="20")
     first = run(crew, "--shards", "1")
-    crew.wait_for_fetched(3)
+    crew.wait_for_fetched(1)
 
     first.send(signal.SIGINT)
     wait_until(lambda: "Ctrl-C again stops now" in first.log, "it has heard")
@@ -234,11 +236,11 @@ def test_a_second_interrupt_stops_at_once_and_the_same_command_goes_on(crew_of: 
     first.send(signal.SIGINT)
     code = first.wait()
     took_s = time.monotonic() - asked_s
-    second = run(crew, "--shards", "1", "--max-pages", "10")
+    second = run(crew, "--shards", "1")
 
     assert code == 130
     assert took_s < 10
     assert summary_of(first)["state"] == "stopped"
     assert summary_of(first)["reason"] == "interrupted"
     assert second.wait() == 0, second.log
-    crew.assert_polite(twice_at_most=8)
+    crew.assert_content(twice_at_most=8)
