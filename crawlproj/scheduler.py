@@ -181,9 +181,12 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()
-        alive = (await run.read_map()).alive.values()
-        # Of several that start together none may count the time nobody was there.
-        await run.begin(is_first=all(holder.starting for holder in alive))
+        # Not by a child of `scrapy run`, which has said so: a run that was stopped while this one started
+        # must stay so.
+        if not config.supervisor:
+            alive = (await run.read_map()).alive.values()
+            # Of several that start together none may count the time nobody was there.
+            await run.begin(is_first=all(holder.starting for holder in alive))
         await self.feed.open()
         engine = self.crawler.engine
         assert engine is not None

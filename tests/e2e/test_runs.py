@@ -122,6 +122,19 @@ def test_a_run_is_paused_resumed_stopped_and_gone_on_with(crew_of: Callable[...,
     crew.assert_content()
 
 
+def test_a_run_that_is_stopped_while_a_child_of_its_supervisor_starts_stays_stopped(
+    crew_of: Callable[..., Any],
+) -> None:
+    crew = crew_of(WorldSpec.calm(seed=11, domains=2, pages_per_domain=5, size_spread=0))
+    with_run(crew, lambda run: run.change(RunState.STOPPED, "asked"))
+    crew.settings["CRAWL_SUPERVISOR"] = str(os.getpid())
+
+    crew.finish(crew.shard(0, "shards=2"))
+
+    status = crew.status()
+    assert (status["state"], status["reason"], status["shards_alive"]) == ("stopped", "asked", {})
+
+
 def test_two_runs_in_one_redis_do_not_see_each_other(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(WorldSpec.calm(seed=9, domains=8, pages_per_domain=12, size_spread=0))
 
