@@ -167,6 +167,8 @@ class WebSpider(Spider):
     def request_of(self, lease: Lease) -> Request:
         """Return the request for a lease; called by the scheduler. A start URL may bring method and body."""
         request = decode_request(lease.url, lease.extra, self) if lease.extra else Request(lease.url)
+        # Nothing of ours is there, and whoever can write to Redis must not choose a proxy past the guard.
+        request.meta.clear()
         request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
         config = self.config
         if _path(lease).sitemap_level:

@@ -5,6 +5,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from crawlproj import settings as project
+from crawlproj.model.records import Lease
 from crawlproj.spiders.web import WebSpider
 
 
@@ -55,3 +56,15 @@ def test_what_the_command_line_says_goes_over_the_spiders_own_settings() -> None
     crawler = Crawler(WebSpider, settings)
 
     assert crawler.settings.getint("CONCURRENT_ITEMS") == 7
+
+
+def test_a_start_url_brings_method_and_body_but_chooses_no_proxy_past_the_guard(crawler: Crawler) -> None:
+    extra = (
+        '{"method":"POST","body":{"$bytes":"cQ=="},"meta":{"proxy":"http://10.0.0.1:80","bindaddress":"::1"}}'
+    )
+    lease = Lease.from_token(f"1 1 a.test 0 0 http://a.test/ {extra}".encode(), 0, 1)
+
+    request = WebSpider.from_crawler(crawler).request_of(lease)
+
+    assert (request.method, request.body) == ("POST", b"q")
+    assert {"proxy", "bindaddress"}.isdisjoint(request.meta)
