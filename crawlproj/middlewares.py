@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from typing import Self
@@ -20,6 +21,19 @@ from crawlproj.errors import BadSetting
 from crawlproj.frontier.feed import Feed
 from crawlproj.model.records import Lease, Outcome
 from crawlproj.politeness.pacing import Ended
+
+logger = logging.getLogger(__name__)
+
+#: What no server should be able to make us raise.
+_OUR_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 
 
 class TriedLater(IgnoreRequest):
@@ -43,6 +57,7 @@ class DomainFeedback:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
+        self._mistakes_told: set[type[Exception]] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -58,6 +73,7 @@ class DomainFeedback:
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
+        self._own_up(request, exception)
         if isinstance(exception, NoContactError):
             # Nothing else would end better: every public site would be refused.
             self._feed.stop(BadSetting(str(exception)))
@@ -67,6 +83,16 @@ class DomainFeedback:
         lease = request.meta.get("crawl_lease")
         if isinstance(lease, Lease):
             self._feed.put_off(lease, getattr(exception, "wait_s", 0.0))
+
+    def _own_up(self, request: Request, exception: Exception) -> None:
+        """Log a mistake of ours, once of each kind: its site is blamed, and nobody else would hear of it."""
+        if isinstance(exception, _OUR_MISTAKES) and type(exception) not in self._mistakes_told:
+            self._mistakes_told.add(type(exception))
+            logger.error(
+                "a download broke by a mistake of ours; its URL is tried again (said once of each kind)",
+                exc_info=exception,
+                extra={"url": request.url},
+            )
 
     def _tell(self, request: Request, ended: Ended, fetched_bytes: int) -> bool:
         lease = request.meta.get("crawl_lease")

@@ -9,7 +9,8 @@ from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from crawlproj.middlewares import DomainFeedback, RetryLater, retry_after_s
+from crawlproj.download.endings import retry_after_s
+from crawlproj.middlewares import DomainFeedback, RetryLater
 
 NOW_S = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC).timestamp()
 
@@ -48,3 +49,17 @@ def test_a_request_without_a_lease_passes_untouched(middleware: type[DomainFeedb
 
     assert passing.process_response(request, response) is response
     passing.process_exception(request, TimeoutError())
+
+
+def test_a_mistake_of_ours_is_logged_with_its_traceback_once_and_trouble_of_a_site_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    feedback = RetryLater.from_crawler(Crawler(Spider))
+    request = Request("https://a.test/")
+
+    for error in (TypeError("exchange() got an unexpected argument"), TypeError("again"), TimeoutError()):
+        feedback.process_exception(request, error)
+
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert "unexpected argument" in caplog.text
