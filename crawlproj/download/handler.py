@@ -108,7 +108,7 @@ class HttpHandler(BaseDownloadHandler):
 
     Every connection goes to an address that the guard has passed. Requests with a ``proxy`` in their meta
     are handed to Scrapy's own handler: then it is the proxy that connects, and only an address in place of
-    a host name can be checked.
+    a host name can be checked; a body that should be cut is refused.
 
     With an ``address_gate`` on the crawler (CRAWL_IP_DELAY) a request that it is not yet the turn of raises
     AddressBusyError; a proxy's are not counted.
@@ -179,6 +179,9 @@ class HttpHandler(BaseDownloadHandler):
             pass
         else:
             self._client.guard.check(origin.host, origin.port)
+        if "download_cut" in request.meta:
+            # Scrapy's handler cannot cut: what is longer is refused instead, or memory would have no bound.
+            request.meta.setdefault("download_maxsize", request.meta["download_cut"])
         if self._proxied is None:
             self._proxied = HTTP11DownloadHandler(self.crawler)
         return await self._proxied.download_request(request)

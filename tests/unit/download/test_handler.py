@@ -446,12 +446,17 @@ SPIDER = textwrap.dedent(
             self.found["login"] = response.text
             yield scrapy.Request(BASE + "large", callback=self.large)
             yield scrapy.Request(BASE + "proxied", callback=self.proxied, meta={"proxy": BASE})
+            meta = {"proxy": BASE, "download_cut": 1000}
+            yield scrapy.Request(BASE + "too-long", callback=self.proxied, errback=self.refused, meta=meta)
 
         def large(self, response):
             self.found["large"] = [response.flags, len(response.body) < 1000000]
 
         def proxied(self, response):
             self.found["proxied"] = response.text
+
+        def refused(self, failure):
+            self.found["refused"] = type(failure.value).__name__
 
     BASE = sys.argv[1]
     handler = "crawlproj.download.handler.HttpHandler"
@@ -474,7 +479,7 @@ async def test_a_spider_of_another_kind_runs_on_it(serve: Serve, tmp_path: Path)
             if b"/login" in line:
                 body = b"body " + sent.rpartition(b"\r\n\r\n")[2]
                 more = b"Set-Cookie: key=1\r\nContent-Type: text/plain\r\n"
-            elif b"/large" in line:
+            elif b"/large" in line or b"/too-long" in line:
                 body, more = b"x" * 1_000_000, b""
             else:
                 body, more = line, b"Content-Type: text/plain\r\n"
@@ -502,5 +507,6 @@ async def test_a_spider_of_another_kind_runs_on_it(serve: Serve, tmp_path: Path)
         "login": "body user=me",
         "large": [["download_stopped"], True],
         "proxied": f"GET {server.url}proxied HTTP/1.1",
+        "refused": "DownloadCancelledError",
     }, errors.decode()
     assert any(b"/large" in sent and b"Cookie: key=1" in sent for sent in server.requests)
