@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 from publicsuffixlist import PublicSuffixList
@@ -13,7 +14,6 @@ from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise
 
-_SUFFIXES = PublicSuffixList(accept_unknown=False)
 #: Why rules refuse a seed.
 _REFUSALS = {
     "length": "is longer than CRAWL_MAX_URL allows; raise that, or shorten it",
@@ -21,11 +21,17 @@ _REFUSALS = {
 }
 
 
+@cache
+def _suffixes() -> PublicSuffixList:
+    """Return the list of public suffixes. Not at import: it takes a tenth of a second, and few need it."""
+    return PublicSuffixList(accept_unknown=False)
+
+
 def seed_lines(source: str) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of what a person named: a file, ``-`` for standard input, or a seed itself."""
     if source == "-":
         yield from enumerate(sys.stdin, 1)
-    elif "://" in source or (_SUFFIXES.privatesuffix(source.lower()) and not Path(source).exists()):
+    elif "://" in source or (_suffixes().privatesuffix(source.lower()) and not Path(source).exists()):
         yield 1, source
     else:
         yield from read_seeds(source)
@@ -67,6 +73,6 @@ def parse_seeds(
 def _as_url(text: str) -> str:
     """Return the home page for a bare domain name, the only other thing a seed may be."""
     host = text.partition("/")[0].partition(":")[0].lower()
-    if _SUFFIXES.privatesuffix(host):
+    if _suffixes().privatesuffix(host):
         return f"https://{text}"
     return text

@@ -7,6 +7,7 @@ starts shards and parsers, leads the run if nobody else does, and ends its proce
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 import time
@@ -77,8 +78,11 @@ class Crawl:
         self._joins = joins
         self._clock = clock
         self._progress = View(sys.stderr, limits or Limits())
-        # Without a terminal nobody sees what the processes tell, and it costs.
-        self._look = overview_of if sys.stderr.isatty() else status_of
+        # Figures of a whole run are what a supervisor costs. Without a terminal few of them are shown.
+        is_seen = sys.stderr.isatty()
+        self._look = overview_of if is_seen else status_of
+        self._read_every_s = _LOOK_EVERY_S if is_seen else 2 * _LOOK_EVERY_S
+        self._read_s = -math.inf
         self._crew = Crew(
             run.name,
             self.directory / "logs",
@@ -136,11 +140,13 @@ class Crawl:
             self._crew.tend_shards(ended, run_map, ready_for, now_s)
             self._crew.tend_parsers(ended, self._wanted_parsers, now_s)
             self._crew.kill_late(now_s)
-            await self._show()
-            self._follow_queue(queued_bytes, self._clock())
-            if await self._lead(run_map):
-                continue
             is_busy = self._status["waiting"] or self._status["leased"]
+            if not is_busy or now_s - self._read_s >= self._read_every_s:
+                self._read_s = now_s
+                await self._show()
+                self._follow_queue(queued_bytes, self._clock())
+                if await self._lead(run_map):
+                    continue
             await self._pause(_LOOK_EVERY_S if is_busy else _LOOK_AT_THE_END_S)
 
     async def _read_more(self) -> tuple[int, int]:
