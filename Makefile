@@ -1,13 +1,13 @@
 # Everything a person types. Each target sets up what it needs; there is no step to do by hand.
 #
 #   make crawl                     crawl the bundled simulated web
-#   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, or URLs)
+#   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, URLs, or a profile)
 #   make test                      check, then every test
 #
 # Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
 PYTHON  ?= python3
 SHARDS  ?= 2
-PARSERS ?= 1
+PARSERS ?=
 DATA    ?= data
 RUN     ?=
 ARGS    ?=
@@ -29,7 +29,7 @@ help:
 	@echo 'make check | bench | fmt | lock | clean'
 
 crawl: $(CRAWL_READY)
-	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) --parsers $(PARSERS) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
+	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # One after the other: the tests of real processes measure time, and two at once would measure each other.
 test: check

@@ -11,7 +11,7 @@ class Command(RunCommand):
     only_looks = True
     takes_arguments = True
     examples = """\
-  scrapy shards 3                 then start the third: scrapy crawl web -a shard=2
+  scrapy shards 3                 scrapy run starts the third; without it: scrapy crawl web -a shard=2
   scrapy shards 1 --run news      shards 1 and up finish what they have in flight and leave"""
 
     def syntax(self) -> str:

@@ -33,7 +33,9 @@ from crawlproj.supervisor.view import View
 #: Shells expect 128 + SIGINT of what was interrupted.
 EXIT_INTERRUPTED = 130
 _LOOK_EVERY_S = 1.0
-#: The same when nothing is left to fetch: the end should not be late.
+#: How often it looks, as the leader, whether a limit is reached.
+_LEAD_EVERY_S = 2.0
+#: How often all that is done when nothing is left to fetch: the end should not be late.
 _LOOK_AT_THE_END_S = 0.3
 #: How long after its request to stop a child may still take, beyond what it was given to drain.
 _GRACE_S = 10.0
@@ -81,8 +83,8 @@ class Crawl:
         # Figures of a whole run are what a supervisor costs. Without a terminal few of them are shown.
         is_seen = sys.stderr.isatty()
         self._look = overview_of if is_seen else status_of
-        self._read_every_s = _LOOK_EVERY_S if is_seen else 2 * _LOOK_EVERY_S
-        self._read_s = -math.inf
+        self._read_every_s = _LOOK_EVERY_S if is_seen else _LEAD_EVERY_S
+        self._read_s = self._led_s = -math.inf
         self._crew = Crew(
             run.name,
             self.directory / "logs",
@@ -145,6 +147,8 @@ class Crawl:
                 self._read_s = now_s
                 await self._show()
                 self._follow_queue(queued_bytes, self._clock())
+            if not is_busy or now_s - self._led_s >= _LEAD_EVERY_S:
+                self._led_s = now_s
                 if await self._lead(run_map):
                     continue
             await self._pause(_LOOK_EVERY_S if is_busy else _LOOK_AT_THE_END_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from crawlproj.errors import EXIT_NO_SEEDS, EXIT_SHARD_TAKEN
+from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 
 pytestmark = pytest.mark.e2e
@@ -119,3 +122,38 @@ def test_without_seeds_nothing_is_started(scrapy: Scrapy) -> None:
 
     assert process.wait() == EXIT_NO_SEEDS
     assert process.log == "scrapy run: Run 'web' has no seeds yet: scrapy run FILE-OR-URL ...\n"
+
+
+def test_seeds_come_from_standard_input_and_the_limit_of_a_domain_is_kept(
+    crew_of: Callable[..., Any],
+) -> None:
+    crew = crew_of(WorldSpec.calm(domains=3, pages_per_domain=10, size_spread=0.0))
+    seeds = "".join(f"{url}\n" for url in crew.simweb.seeds(3))
+    settings = [f"--set={name}={value}" for name, value in crew.settings.items()]
+    limits = ["--max-domain-pages", "4", "--max-depth", "3", "--shards", "1", "--parsers", "0"]
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "scrapy.cmdline",
+            "run",
+            "-",
+            "--json",
+            *limits,
+            f"--data={crew.data}",
+            *settings,
+        ],
+        input=seeds,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    [line] = done.stdout.splitlines()
+    summary = json.loads(line)
+    assert summary["state"] == "finished"
+    assert summary["pages_fetched"] == summary["pages_stored"] == 12
+    assert summary["data"] == str(crew.data / "runs" / "web")
