@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from crawlproj.redisio import keys
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs.figures import Figures
+from crawlproj.runs.processes import live_processes
 from crawlproj.runs.record import Limits, Run, RunMap, RunState
 
 logger = logging.getLogger(__name__)
+
+#: A parser on another machine that was silent for so long counts as dead: none reads one page for longer.
+_SILENT_S = 120.0
 
 
 @dataclass(slots=True)
@@ -76,13 +80,8 @@ class Leader:
             self._quiet_since_s = None
             if figures.outstanding == sum(figures.taken.values()):
                 await self.run.ask_to_commit()
-            if not figures.waiting and not figures.leased and not figures.taken and not self._warned:
-                self._warned = True
-                logger.warning(
-                    "%d pages wait and no parser runs; start one: scrapy parser --run %s",
-                    figures.queue_pages,
-                    self.run.name,
-                )
+            if not figures.waiting and not figures.leased and not self._warned:
+                await self._miss_parser(figures.outstanding)
             return False
         now_s = self.clock()
         if self._quiet_since_s is None or self._quiet_steps != figures.steps():
@@ -91,6 +90,15 @@ class Leader:
         if any(holder.starting for holder in run_map.alive.values()):
             return False
         return now_s - self._quiet_since_s >= self.idle_before_close_s
+
+    async def _miss_parser(self, pages: int) -> None:
+        """Complain that nobody reads the pages, which are all that is left; a dead parser may hold them."""
+        alive = await live_processes(self.run, _SILENT_S)
+        if not any(name.startswith("parser") for name in alive):
+            self._warned = True
+            logger.warning(
+                "%d pages wait and no parser runs; start one: scrapy parser --run %s", pages, self.run.name
+            )
 
     @property
     def never_seeded(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -217,16 +218,35 @@ async def test_a_page_keeps_the_run_going_until_it_is_stored(run: Run, leader: L
     assert await verdicts(leader) == [False, True, False]
 
 
+@pytest.mark.parametrize("is_held", [False, True], ids=["in the queue", "held by a parser that was killed"])
 async def test_pages_that_nobody_parses_are_complained_about_once(
-    run: Run, leader: Leader, caplog: pytest.LogCaptureFixture
+    run: Run, leader: Leader, caplog: pytest.LogCaptureFixture, is_held: bool
 ) -> None:
     await crawl(run, "https://a.test/")
+    if is_held:
+        queue = PageQueue(run.door, run.name)
+        killed = replace(ProcessName.of_this(), started="another process of this number")
+        await queue.heartbeat("p", await queue.now_ms(), killed)
+        await queue.take("p", 10)
 
     await verdicts(leader)
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "1 pages wait and no parser runs; start one: scrapy parser --run web"
     ]
+
+
+async def test_pages_a_parser_is_at_work_on_are_not_complained_about(
+    run: Run, leader: Leader, caplog: pytest.LogCaptureFixture
+) -> None:
+    await crawl(run, "https://a.test/")
+    queue = PageQueue(run.door, run.name)
+    await queue.heartbeat("p", await queue.now_ms(), ProcessName.of_this())
+    await queue.take("p", 10)
+
+    await verdicts(leader)
+
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_work_that_came_and_went_between_two_looks_starts_the_count_anew(
