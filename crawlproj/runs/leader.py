@@ -62,7 +62,8 @@ class Leader:
         await self._mend_promises(run_map.limits, figures)
         if not await self._is_over(run_map, figures) or self.never_seeded:
             return False
-        return await self.run.end(RunState.FINISHED)
+        # In the morning people should see that sites are missing: perhaps all, as our network was away.
+        return await self.run.end(RunState.FINISHED, "parked" if figures.counts["parked"] else "")
 
     async def _mend_promises(self, limits: Limits, figures: Figures) -> None:
         """Give back the pages that were promised to processes which died.

@@ -236,6 +236,24 @@ async def test_pages_that_nobody_parses_are_complained_about_once(
     ]
 
 
+@pytest.mark.parametrize(("parks", "reason"), [(False, ""), (True, "parked")])
+async def test_a_run_that_ends_without_parked_domains_says_so(
+    run: Run, leader: Leader, parks: bool, reason: str
+) -> None:
+    await crawl(run, "https://a.test/")
+    await run.door.command("DEL", keys.pages(run.name))
+    if parks:
+        frontier = frontier_of(run)
+        await frontier.admit([Candidate("https://b.test/")])
+        for hold in await hold_all(frontier):
+            await frontier.park(hold, [("b.test", "failures", 60_000)])
+
+    assert await verdicts(leader) == [False, True, False]
+
+    run_map = await run.read_map()
+    assert (run_map.state, run_map.reason) == (RunState.FINISHED, reason)
+
+
 async def test_pages_a_parser_is_at_work_on_are_not_complained_about(
     run: Run, leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
