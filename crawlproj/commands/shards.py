@@ -23,6 +23,7 @@ class Command(RunCommand):
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
         from crawlproj.errors import BadArgument
         from crawlproj.runs import Run
+        from crawlproj.supervisor.entry import forget_joined
 
         if len(args) != 1 or not args[0].isdigit():
             raise BadArgument(f"{' '.join(args)!r} is not a number of shards; see: scrapy shards -h")
@@ -30,5 +31,7 @@ class Command(RunCommand):
             run = await Run.find(door, self.run_name(opts))
             before = (await run.read_map()).shards
             await run.set_shards(int(args[0]))
+            # Whoever joined keeps what it holds; what it left behind is for the run's own supervisor.
+            await forget_joined(run)
         print(f"run {run.name} has {args[0]} shards now, {before} before")
         return None

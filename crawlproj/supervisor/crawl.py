@@ -140,7 +140,9 @@ class Crawl:
             now_s = self._clock()
             ready_for = run_map.shards - joined if self._joins is None else self._joins
             self._crew.tend_shards(ended, run_map, ready_for, now_s)
-            self._crew.tend_parsers(ended, self._wanted_parsers, now_s)
+            # Not before there is a shard: they have nothing to do yet, and would take its time to start.
+            if self._crew.parsers or run_map.alive:
+                self._crew.tend_parsers(ended, self._wanted_parsers, now_s)
             self._crew.kill_late(now_s)
             is_busy = self._status["waiting"] or self._status["leased"]
             if not is_busy or now_s - self._read_s >= self._read_every_s:
@@ -151,7 +153,8 @@ class Crawl:
                 self._led_s = now_s
                 if await self._lead(run_map):
                     continue
-            await self._pause(_LOOK_EVERY_S if is_busy else _LOOK_AT_THE_END_S)
+            is_calm = is_busy and self._has_led
+            await self._pause(_LOOK_EVERY_S if is_calm else _LOOK_AT_THE_END_S)
 
     async def _read_more(self) -> tuple[int, int]:
         """Return how many shards are left to who joined, and the bytes in the page queue."""

@@ -1,0 +1,58 @@
+"""A child process: how it ends, and what its log tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crawlproj.supervisor.children import Child, manner_of
+
+
+def child_with(log: Path, text: str) -> Child:
+    log.write_text(text)
+    return Child("shard 0", [], log)
+
+
+def test_errors_are_told_once_without_time_and_name(tmp_path: Path) -> None:
+    child = child_with(
+        tmp_path / "log",
+        "2026-01-01 00:00:00 [scrapy.core] INFO: fine\n"
+        "2026-01-01 00:00:01 [crawlproj.scheduler] ERROR: shard 0 stops: no room\n"
+        "scrapy parser: Unknown setting CRAWL_X.\n",
+    )
+
+    first, again = child.new_errors(), child.new_errors()
+
+    assert first == ["shard 0 stops: no room", "scrapy parser: Unknown setting CRAWL_X."]
+    assert again == []
+    assert child.last_words == "scrapy parser: Unknown setting CRAWL_X."
+
+
+def test_a_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
+    child = child_with(tmp_path / "log", "[a] ERROR: first\n[a] ERROR: sec")
+
+    first = child.new_errors()
+    with child.log.open("a") as log:
+        log.write("ond\n")
+    second = child.new_errors()
+
+    assert (first, second) == (["first"], ["second"])
+
+
+def test_the_exception_of_a_traceback_is_the_last_word(tmp_path: Path) -> None:
+    child = child_with(
+        tmp_path / "log",
+        "[twisted] CRITICAL: Unhandled error\nTraceback (most recent call last):\n  File x\nKeyError: 'a'\n",
+    )
+
+    child.new_errors()
+
+    assert child.last_words == "KeyError: 'a'"
+
+
+def test_a_log_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+    assert Child("shard 0", [], tmp_path / "none").new_errors() == []
+
+
+def test_an_end_is_told_by_code_or_signal() -> None:
+    assert manner_of(3) == "exit code 3"
+    assert manner_of(-9) == "signal 9"
