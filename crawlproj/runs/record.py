@@ -227,7 +227,11 @@ class Run:
         state = await self.state()
         if not state:
             return True
-        return RunState(state).is_end and not (await self.read_map()).alive
+        if not RunState(state).is_end:
+            return False
+        # Also those beyond the number of shards there should be: one that is given up may still bring pages.
+        names = [keys.shard(self.name, number) for number in range(self.partitions)]
+        return not any(await read_holders(self.door, names))
 
     async def promise_pages(self, wanted: int, most: int) -> int:
         """Take up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""

@@ -459,12 +459,13 @@ async def test_only_a_run_that_has_ended_is_opened_again(run: Run, state: RunSta
     assert await run.state() == (RunState.CREATED if state.is_end else state)
 
 
+@pytest.mark.parametrize("number", [1, 3], ids=["one of two", "one that is given up"])
 @pytest.mark.parametrize("state", RunState)
 async def test_parsers_stay_until_the_run_has_ended_and_its_shards_have_left(
-    run: Run, state: RunState
+    run: Run, state: RunState, number: int
 ) -> None:
     await bring_into(run, state)
-    shard = ShardNumber(run.door, run.name, 1, ProcessName.of_this(), 60_000)
+    shard = ShardNumber(run.door, run.name, number, ProcessName.of_this(), 60_000)
     await shard.claim()
 
     assert not await run.has_ended()
