@@ -173,7 +173,8 @@ class Feed:
         if self._closing or self._is_paused or now_s >= self._holdings.owned_until_s:
             return None
         while (lease := self.pacer.take(now_s)) is not None:
-            verdict = self._gate.look(lease, now_s)
+            give_up = self.pacer.rules.give_up
+            verdict = self._gate.look(lease, now_s, is_back=0 < give_up <= lease.fails)
             if isinstance(verdict, RobotsFetch):
                 self.pacer.ask_first(lease)
                 return verdict

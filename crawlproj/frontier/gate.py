@@ -78,14 +78,17 @@ class Gate:
         """Return the name our rules are looked up by."""
         return self.robots.agent if self.robots else ""
 
-    def look(self, lease: Lease, now_s: float) -> RobotsFetch | Refusal | None:
-        """Return None if *lease* may be fetched, else why not, or the robots.txt to fetch first."""
+    def look(self, lease: Lease, now_s: float, *, is_back: bool = False) -> RobotsFetch | Refusal | None:
+        """Return None if *lease* may be fetched, else why not, or the robots.txt to fetch first.
+
+        *is_back*: its domain was parked, and is tried again now; so is a robots.txt that could not be had.
+        """
         if (reason := self._refusal(lease.url)) is not None:
             return Refusal(Outcome.SKIPPED, reason)
         if self.robots is not None and not lease.extra.startswith(ROBOTS_FOR):
             origin = origin_of(lease.url)
             rules = self.robots.cache.get(origin, now_s)
-            if rules is None:
+            if rules is None or (rules.retry and is_back):
                 fetch = RobotsFetch(origin, lease.domain, f"{origin}/robots.txt")
                 return self._moved.pop(origin, fetch)
             if rules.retry:

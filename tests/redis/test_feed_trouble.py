@@ -304,6 +304,18 @@ async def test_urls_of_such_a_domain_are_not_failed_when_it_is_let_go_on(shards:
     assert (figures.counts["failed"], figures.admitted) == (0, 4)
 
 
+async def test_a_domain_let_go_on_is_asked_for_its_robots_txt_at_once(shards: Shards) -> None:
+    shard = await robots_shard(shards, "https://a.test/", rules=replace(QUICK, give_up=1), retry_s=600.0)
+    shard.feed.robots_ended(await shard.take_robots(), rules_of("", None), Ended(error="dns"))
+    await until(lambda: not shard.feed.has_work)
+    assert await shards.parked() == {"a.test": "failures"}
+
+    await shards.unpark("a.test")
+    shard.feed.robots_ended(await shard.take_robots(), rules_of(""), Ended(200))
+
+    assert (await shard.take_one()).url == "https://a.test/"
+
+
 async def test_a_robots_txt_that_is_impossible_fails_what_needs_it_and_nothing_else(shards: Shards) -> None:
     shard = await robots_shard(shards, "https://inside.a.test/1", "https://good.a.test/2")
     fetch = await shard.take_robots()
