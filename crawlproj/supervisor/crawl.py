@@ -273,13 +273,16 @@ class Crawl:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for signum in _STOP_SIGNALS:
+        # Under nohup the end of the terminal is not ours.
+        is_detached = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        heard = [s for s in _STOP_SIGNALS if s != signal.SIGHUP or not is_detached]
+        for signum in heard:
             loop.add_signal_handler(signum, self._asked_to_stop)
         loop.add_signal_handler(signal.SIGCHLD, self._stir.set)
         try:
             yield
         finally:
-            for signum in (*_STOP_SIGNALS, signal.SIGCHLD):
+            for signum in (*heard, signal.SIGCHLD):
                 loop.remove_signal_handler(signum)
 
     def _asked_to_stop(self) -> None:

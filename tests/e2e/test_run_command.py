@@ -157,3 +157,18 @@ def test_seeds_come_from_standard_input_and_the_limit_of_a_domain_is_kept(
     assert summary["state"] == "finished"
     assert summary["pages_fetched"] == summary["pages_stored"] == 12
     assert summary["data"] == str(crew.data / "runs" / "web")
+
+
+def test_a_profile_is_a_whole_crawl_and_options_go_over_it(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec.calm(domains=3, pages_per_domain=10, size_spread=0.0))
+    profile = crew.directory / "small.toml"
+    seeds = json.dumps(crew.simweb.seeds(3))
+    profile.write_text(f'mode = "single"\nrun = "mine"\nseeds = {seeds}\n[limits]\npages = 2\n')
+
+    process = crew.scrapy("run", str(profile), "--max-pages", "5", "--json", name="run")
+
+    assert process.wait() == 0, process.log
+    summary = summary_of(process)
+    assert (summary["run"], summary["reason"]) == ("mine", "max_pages")
+    assert summary["pages_fetched"] == summary["pages_stored"] == 5
+    assert sorted(path.name for path in (crew.data / "runs" / "mine" / "logs").iterdir()) == ["shard-0.log"]
