@@ -170,8 +170,8 @@ COMMANDS = [
     Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds yet: scrapy run FILE-OR-URL"),
     Mistake("run {empty}", EXIT_NO_SEEDS, "seed"),
     Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
-    Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: at least 1"),
-    Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "65 shards: choose 1 to 64"),
+    Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: give a whole number from 1"),
+    Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "--shards 65: at most 64"),
     Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb brings its own seeds"),
     Mistake(
         "seed http://a.example/",

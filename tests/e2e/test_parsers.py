@@ -108,7 +108,9 @@ class Pages:
         """Say that the run is over, as its leader does: parsers leave."""
 
         async def end(door: Door) -> None:
-            await (await Run.find(door, RUN)).change(RunState.FINISHED)
+            run = await Run.find(door, RUN)
+            await run.change(RunState.RUNNING)
+            await run.change(RunState.FINISHED)
 
         self._ask(end)
 
