@@ -34,7 +34,7 @@ from crawlproj.supervisor.view import View
 EXIT_INTERRUPTED = 130
 _LOOK_EVERY_S = 1.0
 #: How often it looks, as the leader, whether a limit is reached.
-_LEAD_EVERY_S = 2.0
+_LEAD_EVERY_S = 3.0
 #: How often all that is done when nothing is left to fetch: the end should not be late.
 _LOOK_AT_THE_END_S = 0.3
 #: How long after its request to stop a child may still take, beyond what it was given to drain.
