@@ -18,7 +18,7 @@ from crawlproj.download.connection import PutOffError
 from crawlproj.download.endings import ended_of, retry_after_s
 from crawlproj.download.guard import NoContactError
 from crawlproj.errors import BadSetting
-from crawlproj.frontier.feed import Feed
+from crawlproj.frontier.feed import AWAY_S, Feed
 from crawlproj.model.records import Lease, Outcome
 from crawlproj.politeness.pacing import Ended
 
@@ -108,6 +108,10 @@ class RetryLater(DomainFeedback):
     """The same for the spider `web`, whose retries go back to the frontier instead of being made here."""
 
     def _tell(self, request: Request, ended: Ended, fetched_bytes: int) -> bool:
+        lease = request.meta.get("crawl_lease")
+        if isinstance(lease, Lease) and self._feed.is_excused(lease.domain, ended):
+            self._feed.put_off(lease, AWAY_S)
+            raise TriedLater(f"{request.url} is tried again later (no site can be reached)")
         again = super()._tell(request, ended, fetched_bytes)
         if again:
             reason = f"http_{ended.status}" if ended.status else ended.error

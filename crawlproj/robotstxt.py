@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from crawlproj.download.connection import PutOffError
 from crawlproj.download.endings import ended_of, retry_after_s
 from crawlproj.errors import BadUrl
-from crawlproj.frontier.feed import Feed
+from crawlproj.frontier.feed import AWAY_S, Feed
 from crawlproj.frontier.gate import ROBOTS_FOR, RobotsFetch
 from crawlproj.model.records import Candidate, Lease
 from crawlproj.model.urls import canonicalise, domain_of
@@ -73,14 +73,17 @@ class RobotsTxt:
 
     async def _fetched(self, response: Response) -> None:
         rules = await self._rules(response)
-        fetch: RobotsFetch = response.meta.pop(ROBOTS)
+        fetch: RobotsFetch = response.meta[ROBOTS]
         ended = Ended(response.status, response.meta.get("download_latency", 0.0), _retry_after_s(response))
+        self._feed.is_excused(fetch.domain, ended)
         target = _target(response)
         if target and fetch.redirects < MAX_ROBOTS_REDIRECTS:
             self._feed.robots_moved(fetch, target, ended)
-            return
-        self._feed.robots_ended(fetch, rules, ended)
-        self._follow(fetch.origin, rules)
+        else:
+            self._feed.robots_ended(fetch, rules, ended)
+            self._follow(fetch.origin, rules)
+        # Last: if any of this breaks, the domain must not wait for an answer for ever.
+        response.meta.pop(ROBOTS)
 
     async def _fetched_elsewhere(self, response: Response, asked: dict[str, Any]) -> None:
         origin, hops = str(asked["robots_for"]), int(asked["hops"])
@@ -100,7 +103,9 @@ class RobotsTxt:
             self._feed.robots_put_off(fetch, failure.value.wait_s)
             return
         ended = ended_of(failure.value)
-        if ended.trouble is Trouble.FINAL:
+        if self._feed.is_excused(fetch.domain, ended):
+            self._feed.robots_put_off(fetch, AWAY_S)
+        elif ended.trouble is Trouble.FINAL:
             self._feed.robots_impossible(fetch, ended.error)
         else:
             self._unreachable(fetch, ended if ended.error else Ended(error="robots"))

@@ -24,6 +24,7 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.politeness.outage import Outage
 from crawlproj.politeness.pacing import Ended, Pacer, Trouble
 from crawlproj.politeness.robots import RobotRules
 from crawlproj.redisio import keys
@@ -40,6 +41,8 @@ _LIMIT_LOOK_S = 0.5
 _ENDS = frozenset({"finished", "stopped", "failed"})
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
+#: How long a domain waits while our own network seems to be away.
+AWAY_S = 30.0
 #: How long a domain waits at most for the robots.txt of one of its hosts; others of its hosts may be well.
 _ROBOTS_LOOK_S = 60.0
 
@@ -153,7 +156,8 @@ class Feed:
         self._settlements: list[tuple[Settlement, float]] = []
         self._parking: dict[str, _Parking] = {}
         self._most_pages = 0
-        self._has_limits = self._is_paused = False
+        self._has_limits = self._is_paused = self._is_away = False
+        self._outage = Outage()
         self._queue_checked_s = -math.inf
         self._queue_full = False
         self._share = 1.0
@@ -208,6 +212,22 @@ class Feed:
             return True
         most = self.pacer.rules.attempts(ended, self._limits.max_attempts)
         return ended.retryable and lease.attempt + 1 < most
+
+    def is_excused(self, domain: str, ended: Ended) -> bool:
+        """Tell how a request ended. Returns whether our own network is to blame: put it off then."""
+        now_s = self._clock()
+        if not ended.error:
+            if self._outage.answered(now_s):
+                logger.warning("sites answer again")
+            return False
+        was_away = self._is_away
+        self._is_away = ended.trouble is Trouble.SITE and self._outage.failed(domain, now_s)
+        if self._is_away and not was_away:
+            logger.warning(
+                "no site can be reached; our own network may be away, so they are not blamed",
+                extra={"error": ended.error},
+            )
+        return self._is_away
 
     def put_off(self, lease: Lease, wait_s: float | None) -> None:
         """Give *lease* back, not fetched after all: its domain is to wait for so long, None for its delay."""

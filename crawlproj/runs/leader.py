@@ -81,8 +81,10 @@ class Leader:
             self._quiet_since_s = None
             if figures.outstanding == sum(figures.taken.values()):
                 await self.run.ask_to_commit()
-            if not figures.waiting and not figures.leased and not self._warned:
-                await self._miss_parser(figures.outstanding)
+            pages = figures.outstanding - figures.waiting
+            # All that is left, or as many as there may be: nothing more is fetched.
+            if pages and not figures.leased and not self._warned:
+                await self._miss_parser(pages)
             return False
         now_s = self.clock()
         if self._quiet_since_s is None or self._quiet_steps != figures.steps():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
+from scrapy.exceptions import CannotResolveHostError
+from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from crawlproj.download.connection import AddressBusyError
 from crawlproj.frontier.gate import RobotsFetch
-from crawlproj.middlewares import DomainFeedback, RetryLater
+from crawlproj.middlewares import DomainFeedback, RetryLater, TriedLater
 from crawlproj.politeness.pacing import DelayRules, Ended
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.robotstxt import RobotsTxt
@@ -111,3 +113,27 @@ async def test_a_robots_txt_that_moved_and_was_put_off_goes_on_from_where_it_was
 
     assert moved.url == "https://www.a.test/robots.txt"
     assert await shard.take_robots() == moved
+
+
+async def test_sites_are_not_blamed_when_none_can_be_reached_any_more(shards: Shards) -> None:
+    await shards.admit(*(f"https://d{number:02}.test/" for number in range(30)))
+    shard = await shards.open(limits=LONG, rules=QUICK)
+    crawler = Crawler(Spider)
+    crawler.feed = shard.feed  # type: ignore[attr-defined]
+    middleware = RetryLater(crawler)
+    leases = await shard.take_some(30)
+    requests = [Request(lease.url, meta={"crawl_lease": lease}) for lease in leases]
+
+    middleware.process_response(requests[0], Response(leases[0].url))
+    for request in requests[1:]:
+        with pytest.raises(TriedLater):
+            middleware.process_exception(request, CannotResolveHostError("no network"))
+    for lease in leases:
+        shard.feed.finish(lease)
+    await until(lambda: not shard.feed.has_work)
+
+    figures = await shards.figures()
+    # The first of them look like any site that is dead.
+    assert (figures.counts["retry"], figures.counts["returned"]) == (15, 14)
+    due_s = await ready_in_s(shards, *(lease.domain for lease in leases[16:]))
+    assert all(20 < seconds <= 30.1 for seconds in due_s)
