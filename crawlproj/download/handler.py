@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary
 from pydispatch.dispatcher import getAllReceivers  # type: ignore[import-untyped]
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
-from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
 from scrapy.crawler import Crawler
 from scrapy.exceptions import (
     DownloadCancelledError,
@@ -124,7 +123,7 @@ class HttpHandler(BaseDownloadHandler):
         self._warn_bytes = settings.getint("DOWNLOAD_WARNSIZE")
         self._fails_on_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
         self._has_warned_of_loss = False
-        self._proxied: HTTP11DownloadHandler | None = None
+        self._proxied: BaseDownloadHandler | None = None
         if crawler not in _clients:
             _clients[crawler] = _Client(crawler)
         self._client = _clients[crawler]
@@ -183,6 +182,9 @@ class HttpHandler(BaseDownloadHandler):
             # Scrapy's handler cannot cut: what is longer is refused instead, or memory would have no bound.
             request.meta.setdefault("download_maxsize", request.meta["download_cut"])
         if self._proxied is None:
+            # Not at module level: it takes a quarter of a second to import, and few have a proxy.
+            from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler
+
             self._proxied = HTTP11DownloadHandler(self.crawler)
         return await self._proxied.download_request(request)
 
