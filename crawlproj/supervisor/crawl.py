@@ -149,7 +149,7 @@ class Crawl:
                 self._read_s = now_s
                 await self._show()
                 self._follow_queue(queued_bytes, self._clock())
-            if not is_busy or now_s - self._led_s >= _LEAD_EVERY_S:
+            if not is_busy or not self._has_led or now_s - self._led_s >= _LEAD_EVERY_S:
                 self._led_s = now_s
                 if await self._lead(run_map):
                     continue
@@ -169,11 +169,14 @@ class Crawl:
 
     async def _lead(self, run_map: RunMap) -> bool:
         """Lead the run if nobody else does; returns whether that ended it."""
+        # Held from the beginning: shards look less often, so with one of them the end would come later.
+        is_leader = await self._leader.lead()
         if not self._has_led:
-            # Not before our shards are there: without them a run looks as if it had nothing to do.
+            # Nothing is judged before our shards are there: without them a run looks as if it were over.
             self._has_led = len(run_map.alive) >= len(self._crew.shards) > 0
             return False
-        return await self._leader.lead() and await self._leader.step()
+        parser_starts = self._status["pages_queued"] and not self._status["parsers"]
+        return is_leader and not parser_starts and await self._leader.step()
 
     def _follow_queue(self, queued_bytes: int, now_s: float) -> None:
         """Decide how many parsers there should be."""
