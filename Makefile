@@ -31,9 +31,11 @@ help:
 crawl: $(CRAWL_READY)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
-# One after the other: the tests of real processes measure time, and two at once would measure each other.
+# Three at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
+# begin, and the quick ones fill the gaps.
+TESTS = -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/unit tests/house
 test: check
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
 check: $(DEV_READY)
 	$(BIN)/ruff check .

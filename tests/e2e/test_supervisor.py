@@ -179,9 +179,11 @@ def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: Cr
                 frozen.add(worker)
         return len(children_of(pid, PARSER)) == 3
 
-    wait_until(freeze_parsers, "there are three parsers")
-    for worker in frozen:
-        os.kill(worker, signal.SIGCONT)
+    try:
+        wait_until(freeze_parsers, "there are three parsers")
+    finally:
+        for worker in frozen:
+            os.kill(worker, signal.SIGCONT)
     wait_until(lambda: "parsers: 3 -> 2" in process.log, "one has left")
     process.send(signal.SIGINT)
 

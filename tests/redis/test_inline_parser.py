@@ -17,7 +17,7 @@ from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.runs import Run
-from crawlproj.single import ParserThread
+from crawlproj.parsing.thread import ParserThread
 from crawlproj.storage import read_pages
 
 RUN = "web"
@@ -121,7 +121,7 @@ async def test_it_goes_on_while_its_shard_is_there_though_the_queue_is_empty(
 async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_again(
     door: Door, parser_of: Callable[..., ParserThread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawlproj.single._COMMIT_S", 0.2)
+    monkeypatch.setattr("crawlproj.parsing.thread._COMMIT_S", 0.2)
     await put(door, HANGING, HANGING)
     settings = {"CRAWL_FIELDS": HANGS_ON, "CRAWL_PARSE_SECONDS": 600, "CRAWL_DRAIN_SECONDS": 0}
     parser = parser_of(**settings)
