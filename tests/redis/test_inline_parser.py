@@ -14,10 +14,10 @@ from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.thread import ParserThread
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.runs import Run
-from crawlproj.parsing.thread import ParserThread
 from crawlproj.storage import read_pages
 
 RUN = "web"
