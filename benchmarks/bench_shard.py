@@ -64,6 +64,8 @@ class Web:
                 "-s",
                 f"REDIS_URL={server.url}",
                 "-s",
+                "CRAWL_ALLOW_ADDRESSES=127.0.0.0/8",
+                "-s",
                 "DOWNLOAD_DELAY=0",
             ]
             before_s = server.cpu_s()
