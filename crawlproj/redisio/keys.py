@@ -78,7 +78,7 @@ def robots_ages(run: str, partition: int) -> str:
 
 
 def run_record(run: str) -> str:
-    """hash · version, partitions, shards, state, created and finished times of the run · until the run is deleted"""
+    """hash · version, partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `since_ms` and `ran_ms`: how long it has been running, times of its states · until the run is deleted"""
     return _run(run, "run")
 
 
@@ -128,7 +128,7 @@ def segments(run: str) -> str:
 
 
 def page_counters(run: str) -> str:
-    """hash · pages stored, taken back, failed, dead; links; `queued_bytes`, the size of the page queue · kept with the run"""
+    """hash · pages stored, taken back, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; of a run with a limit of pages `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "page-counters")
 
 

@@ -494,7 +494,7 @@ def test_a_parser_without_room_says_so_once_takes_nothing_and_goes_on_when_there
     end(running)
     settle(running)
 
-    assert running.log.count("ERROR") == 1
+    assert running.log.count("no pages are taken until they can be stored") == 1
     assert running.says("pages can be stored again")
     pages.assert_stored_once()
 
