@@ -98,10 +98,12 @@ def run_guarded(
     """
     in_vain = number = 0
     with _Stopping() as stopping, _watching(supervisor):
-        while not stopping.asked:
+        while True:
             number += 1
             notes = Notes()
             child = stopping.fork(partial(work, number), notes)
+            if child is None:
+                return 0
             status = os.waitpid(child, 0)[1]
             stopping.child = None
             if not os.WIFSIGNALED(status):
@@ -122,7 +124,6 @@ def run_guarded(
             on_death(death)
             # A child that dies at its start must not make this a busy loop.
             time.sleep(min(0.1 * 2**in_vain, 5.0) if in_vain else 0.0)
-    return 0
 
 
 @contextmanager
@@ -166,10 +167,17 @@ class _Stopping:
     def __exit__(self, *_: object) -> None:
         self._restore()
 
-    def fork(self, work: Callable[[Notes], int], notes: Notes) -> int:
-        """Return a child at *work*. A signal that comes meanwhile waits until its number is known."""
+    def fork(self, work: Callable[[Notes], int], notes: Notes) -> int | None:
+        """Return a child at *work*, None when it is not wanted any more.
+
+        A signal that comes meanwhile waits until the child's number is known.
+        """
         guard = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._SIGNALS)
+        # Looked at here and not before: one that came in between would be handed on to nobody.
+        if self.asked:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._SIGNALS)
+            return None
         child = os.fork()
         if child:
             self.child = child

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -117,7 +119,7 @@ async def test_a_robots_txt_that_moved_and_was_put_off_goes_on_from_where_it_was
 
 async def test_sites_are_not_blamed_when_none_can_be_reached_any_more(shards: Shards) -> None:
     await shards.admit(*(f"https://d{number:02}.test/" for number in range(30)))
-    shard = await shards.open(limits=LONG, rules=QUICK)
+    shard = await shards.open(limits=LONG, rules=replace(QUICK, backoff_s=600.0, max_backoff_s=600.0))
     crawler = Crawler(Spider)
     crawler.feed = shard.feed  # type: ignore[attr-defined]
     middleware = RetryLater(crawler)

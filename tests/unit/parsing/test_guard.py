@@ -174,3 +174,30 @@ def test_a_parser_whose_supervisor_lives_is_left_alone() -> None:
     code, deaths = outcome(guarded("time.sleep(0.3)\nreturn 5", watched))
 
     assert (code, deaths) == (5, [])
+
+
+def test_a_request_to_stop_just_before_a_child_is_started_is_not_lost() -> None:
+    # The last thing made before the fork; the second time, after the death of the first child.
+    program = PROGRAM.replace(
+        "def told",
+        """
+import crawlproj.parsing.guard as guard
+class Interrupting(Notes):
+    made = 0
+    def __init__(self):
+        super().__init__()
+        Interrupting.made += 1
+        if Interrupting.made == 2: os.kill(os.getpid(), signal.SIGTERM)
+guard.Notes = Interrupting
+
+def told""",
+        1,
+    )
+    work = """
+if number == 1: os.kill(os.getpid(), signal.SIGKILL)
+return 3
+"""
+
+    code, deaths = outcome(guarded(work, program))
+
+    assert (code, len(deaths)) == (0, 1)
