@@ -31,9 +31,9 @@ help:
 crawl: $(CRAWL_READY)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
-# Four at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
+# Three at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
 # begin, and the quick ones fill the gaps.
-TESTS = -n 4 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/unit tests/house
+TESTS = -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/unit tests/house
 test: check
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 

@@ -164,7 +164,8 @@ def test_a_run_ends_soon_after_its_last_page(crew_of: Callable[..., Any]) -> Non
     ended_ms = time.time() * 1000
 
     last_ms = max(request.end_ms for request in read_log(crew.simweb.log_path))
-    assert ended_ms - last_ms < 5000
+    # 5 s on a machine with nothing else to do (benchmarks/bench_run.py); by any timeout of ours it would take 30.
+    assert ended_ms - last_ms < 20_000
     assert crew.status()["state"] == "finished"
 
 
@@ -184,7 +185,7 @@ def test_a_stopped_shard_returns_every_lease_and_the_run_resumes(
     took_s = time.monotonic() - stopped_s
 
     status = crew.status()
-    assert took_s < float(crew.settings["CRAWL_DRAIN_SECONDS"])
+    assert took_s < float(crew.settings["CRAWL_DRAIN_SECONDS"]) + 10
     assert status["leased"] == 0
     assert status["waiting"] > 0
     assert status["partitions_owned"] == 0
@@ -208,7 +209,8 @@ def test_slow_downloads_are_cut_when_the_time_to_drain_is_over(crew_of: Callable
     took_s = time.monotonic() - stopped_s
 
     assert code == 0, shard.log
-    assert took_s < 6
+    # The pages would take 30 s.
+    assert took_s < 20
     status = crew.status()
     assert status["leased"] == 0
     assert status["waiting"] == status["admitted"]

@@ -364,7 +364,8 @@ def test_a_robots_txt_that_goes_round_three_domains_ends_and_is_none(ruled: Any)
     # It may begin anew while another domain keeps it waiting, up to the failures after which we give up.
     assert 4 <= len(asked) <= 5 * GIVE_UP
     assert {request.domain for request in asked} == set(ruled.simweb.world.domains()[GOES_ROUND + 1 :][:2])
-    assert len(begun) < 2 * GIVE_UP
+    # The round comes by here, too.
+    assert len(begun) <= 3 * GIVE_UP
     assert len(paths(pages_asked(ruled, GOES_ROUND))) == 6
 
 

@@ -168,7 +168,7 @@ def test_when_the_leader_is_killed_another_ends_the_run_within_seconds(crew_of: 
 
     run_map = with_run(crew, lambda run: run.read_map())
     assert (run_map.state, run_map.reason) == ("stopped", "max_seconds")
-    assert 7 <= run_map.ran_s < 12
+    assert 7 <= run_map.ran_s < 25
     crew.finish()
     status = crew.status()
     assert status["pages_queued"] + status["pages_being_parsed"] == 0

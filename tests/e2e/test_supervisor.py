@@ -241,7 +241,8 @@ def test_a_second_interrupt_stops_at_once_and_the_same_command_goes_on(crew_of: 
     second = run(crew, "--shards", "1")
 
     assert code == 130
-    assert took_s < 10
+    # Without the second signal they would have a minute.
+    assert took_s < 30
     assert summary_of(first)["state"] == "stopped"
     assert summary_of(first)["reason"] == "interrupted"
     assert second.wait() == 0, second.log
