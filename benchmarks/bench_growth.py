@@ -1,36 +1,49 @@
-"""What size costs: one lease as the frontier grows, and Redis' memory per URL seen and per URL waiting.
+"""What the size of the frontier costs: CPU of admit, lease and settle, in Redis and in Python, and memory.
 
-Frontiers of all sizes are filled first and then measured in turn, so that a busy machine disturbs them alike.
+Three curves: ever more URLs waiting of the same domains, ever more domains with as many URLs in all, and ever
+more URLs seen with none waiting. Frontiers of all sizes are filled first and measured in turn, so that a busy
+machine disturbs them alike.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import sha1
 from itertools import islice
 from pathlib import Path
 
-from measuring import Goal, Options, RedisServer, Report, Table, median, read_options, say, spread
+from measuring import Goal, Options, RedisServer, Report, median, read_options, say, spread
+from plots import draw, want_flat
 from scrapy import Request, Spider
 from scrapy_redis import picklecompat
 from workload import fill, hold_all, url_of
 
 from crawlproj.frontier.frontier import Frontier, Hold
-from crawlproj.model.records import Outcome, Settlement
+from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 
 PARTITIONS = 64
-#: What a shard leases in one round trip, spread over its partitions.
+#: What a shard leases in one round trip, and what a parser admits in one: links of so many pages.
 LEASE_BATCH = 256
+ADMIT_BATCH = 1000
+#: A batch of links comes from this many sites; most links are known already.
+ADMIT_SITES = 20
+NEW_SHARE = 0.2
 REPEATS = 7
-SEEN_WANTED, WAITING_WANTED = 16, 120
+ADMIT_ROUNDS, LEASE_ROUNDS = 5, 20
+SEEN_WANTED = 16
+#: For a million URLs waiting, their fingerprints and domains included.
+WAITING_WANTED_MB = 120
+STEPS = ("admit", "lease", "settle")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Size:
     domains: int
     pages: int
@@ -43,16 +56,24 @@ class Size:
         return f"{self.urls:,} URLs of {self.domains:,} domains"
 
 
-#: The same number of domains with ever more URLs, ever more domains, and many domains with hardly any URL.
-SAME_DOMAINS = [Size(10_000, 1), Size(10_000, 100), Size(10_000, 1000)]
-MORE_DOMAINS = [Size(1000, 10), Size(100_000, 10), Size(1_000_000, 10)]
+MORE_WAITING = [Size(10_000, 1), Size(10_000, 10), Size(10_000, 100), Size(10_000, 1000)]
+MORE_DOMAINS = [Size(100, 10_000), Size(1000, 1000), Size(10_000, 100), Size(100_000, 10)]
+#: Hardly any URL a domain: what a domain needs counts most.
 TINY_DOMAINS = Size(500_000, 2)
 PEER_URLS = 10_000_000
 
-QUICK_SAME_DOMAINS = [Size(1000, 1), Size(1000, 10), Size(1000, 100)]
-QUICK_MORE_DOMAINS = [Size(500, 4), Size(1000, 4), Size(5000, 4)]
+QUICK_MORE_WAITING = [Size(1000, 1), Size(1000, 10), Size(1000, 50)]
+QUICK_MORE_DOMAINS = [Size(100, 200), Size(1000, 20), Size(5000, 4)]
 QUICK_TINY_DOMAINS = Size(10_000, 2)
 QUICK_PEER_URLS = 20_000
+
+
+@dataclass(slots=True)
+class Costs:
+    """us a URL of one step, repetition by repetition."""
+
+    redis: list[float] = field(default_factory=list)
+    python: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -65,7 +86,10 @@ class Filled:
     frontier: Frontier
     holds: list[Hold]
     empty_bytes: int
-    costs_us: list[float] = field(default_factory=list)
+    #: The page that each domain gets next.
+    next_page: int
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+    costs: dict[str, Costs] = field(default_factory=lambda: {step: Costs() for step in STEPS})
 
     @classmethod
     async def open(cls, size: Size, server: RedisServer) -> Filled:
@@ -77,22 +101,62 @@ class Filled:
         # Slices, so that pages of a domain do not all come at once.
         for first_page in range(0, size.pages, 100):
             await fill(frontier, size.domains, min(100, size.pages - first_page), first_page=first_page)
-        return cls(size, server, door, frontier, holds, empty_bytes)
+        return cls(size, server, door, frontier, holds, empty_bytes, size.pages)
 
-    async def measure_leases(self, rounds: int) -> None:
-        """Lend and give back unused, so that the size stays what it is; only the lending is counted."""
-        lent, used_s = 0, 0.0
+    async def measure(self) -> None:
+        await self.measure_admits()
+        await self.measure_leases()
+
+    async def measure_admits(self) -> None:
+        """Admit links, most of them known, so that the size stays nearly what it is."""
+        batches = [self._links() for _ in range(ADMIT_ROUNDS)]
+        meter = Meter(self.server)
+        meter.go_on()
+        for batch in batches:
+            await self.frontier.admit(batch)
+        meter.pause()
+        meter.add_to(self.costs["admit"], ADMIT_ROUNDS * ADMIT_BATCH)
+
+    async def measure_leases(self) -> None:
+        """Lend URLs and give them back unused, so that the size stays what it is."""
         each = LEASE_BATCH // PARTITIONS
-        for _ in range(rounds):
-            before_s = self.server.cpu_s()
+        lease, settle, lent = Meter(self.server), Meter(self.server), 0
+        for _ in range(LEASE_ROUNDS):
+            lease.go_on()
             leases, _ = await self.frontier.lease([(hold, each) for hold in self.holds], chain=1, chain_ms=0)
-            used_s += self.server.cpu_since_s(before_s)
+            lease.pause()
             lent += len(leases)
-            await self.frontier.settle([Settlement(lease, Outcome.RETURNED) for lease in leases])
-        self.costs_us.append(used_s / lent * 1e6)
+            settlements = [Settlement(one, Outcome.RETURNED) for one in leases]
+            settle.go_on()
+            await self.frontier.settle(settlements)
+            settle.pause()
+        lease.add_to(self.costs["lease"], lent)
+        settle.add_to(self.costs["settle"], lent)
 
-    async def measure_memory(self) -> tuple[float, float]:
-        """Bytes per URL seen, and per URL waiting with all that its domain needs. Destroys the frontier."""
+    def _links(self) -> list[Candidate]:
+        """Links of some sites' pages. The new ones are pages that nobody has asked for yet."""
+        links = []
+        chosen = [self.chance.randrange(self.size.domains) for _ in range(ADMIT_SITES)]
+        for number in range(ADMIT_BATCH):
+            domain, page = chosen[number % ADMIT_SITES], self.chance.randrange(self.size.pages)
+            if self.chance.random() < NEW_SHARE:
+                page = self.next_page
+                self.next_page += 1
+            links.append(Candidate(url_of(domain, page), 1))
+        return links
+
+    async def forget_waiting(self) -> None:
+        """Leave only what was seen, as if all had been fetched."""
+        for partition in range(PARTITIONS):
+            prefix = keys.queue_prefix(self.frontier.run, partition)
+            domains = await self.door.command("ZRANGE", keys.ready(self.frontier.run, partition), 0, -1)
+            for batch in _batches((f"{prefix}1:{domain.decode()}" for domain in domains), 500):
+                await self.door.command("DEL", *batch)
+            await self.door.command("DEL", keys.ready(self.frontier.run, partition))
+            await self.door.command("HSET", keys.meta(self.frontier.run, partition), "waiting", 0)
+
+    async def forget_seen(self) -> int:
+        """Forget what was seen; returns the bytes that this frees."""
         full_bytes = self.server.used_bytes()
         for partition in range(PARTITIONS):
             run = self.frontier.run
@@ -101,9 +165,34 @@ class Filled:
             names = (f"{keys.seen_prefix(run, partition)}{bucket}" for bucket in range(count // 200 + 1))
             for batch in _batches(names, 500):
                 await self.door.command("DEL", *batch)
-        left_bytes = self.server.used_bytes()
-        urls = self.size.urls
-        return (full_bytes - left_bytes) / urls, (left_bytes - self.empty_bytes) / urls
+        return full_bytes - self.server.used_bytes()
+
+    async def seen(self) -> int:
+        """How many URLs were ever admitted, those of the measurements included."""
+        counts = await self.door.pipeline(
+            [("HGET", keys.meta(self.frontier.run, partition), "seen") for partition in range(PARTITIONS)]
+        )
+        return sum(int(count or 0) for count in counts)
+
+
+class Meter:
+    """CPU of Redis and of this process while it is not paused."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._redis_s = self._python_s = 0.0
+
+    def go_on(self) -> None:
+        self._redis_from_s = self._server.cpu_s()
+        self._python_from_s = time.process_time()
+
+    def pause(self) -> None:
+        self._python_s += time.process_time() - self._python_from_s
+        self._redis_s += self._server.cpu_since_s(self._redis_from_s)
+
+    def add_to(self, costs: Costs, urls: int) -> None:
+        costs.redis.append(self._redis_s / urls * 1e6)
+        costs.python.append(self._python_s / urls * 1e6)
 
 
 def _batches(items: Iterator[str], size: int) -> Iterator[list[str]]:
@@ -114,81 +203,110 @@ def _batches(items: Iterator[str], size: int) -> Iterator[list[str]]:
 async def main(options: Options) -> None:
     with RedisServer(options.redis_server) as server:
         report = Report(server.version)
-    same, more, tiny, peer = (
-        (QUICK_SAME_DOMAINS, QUICK_MORE_DOMAINS, QUICK_TINY_DOMAINS, QUICK_PEER_URLS)
+    waiting, domains, tiny, peer = (
+        (QUICK_MORE_WAITING, QUICK_MORE_DOMAINS, QUICK_TINY_DOMAINS, QUICK_PEER_URLS)
         if options.quick
-        else (SAME_DOMAINS, MORE_DOMAINS, TINY_DOMAINS, PEER_URLS)
+        else (MORE_WAITING, MORE_DOMAINS, TINY_DOMAINS, PEER_URLS)
     )
-    same, more = ([size for size in sizes if size.urls <= options.most_urls] for sizes in (same, more))
-    peer = min(peer, options.most_urls)
-    await measure_tiny(report, options, tiny)
-    await measure_growth(report, options, "the same domains", same)
-    await measure_peer(report, options, peer)
-    await measure_growth(report, options, "more domains", more)
+    waiting, domains = (
+        [size for size in sizes if size.urls <= options.most_urls] for sizes in (waiting, domains)
+    )
+    await measure_growth(report, options, "domains", "domains", domains)
+    await measure_growth(report, options, "waiting", "URLs waiting", waiting)
+    if tiny.urls <= options.most_urls:
+        await measure_tiny(report, options, tiny)
+    await measure_peer(report, options, min(peer, options.most_urls))
     report.finish(options)
 
 
-async def measure_growth(report: Report, options: Options, name: str, sizes: list[Size]) -> None:
-    lease_table = report.table(
-        f"one lease as the frontier grows, {name}",
-        "frontier",
-        "Redis us a lease, median",
-        "to the first",
-        "repetitions",
-    )
+async def measure_growth(report: Report, options: Options, name: str, what: str, sizes: list[Size]) -> None:
     with ExitStack() as stack:
         filled = [
             await Filled.open(size, stack.enter_context(RedisServer(options.redis_server))) for size in sizes
         ]
-        for _ in range(3 if options.quick else REPEATS):
+        memory = {each.size: each.server.used_bytes() - each.empty_bytes for each in filled}
+        await take_turns(filled, Filled.measure, options)
+        show_costs(report, options, name, what, filled, STEPS)
+        if name == "waiting":
             for each in filled:
-                await each.measure_leases(rounds=5 if options.quick else 40)
-        first = median(filled[0].costs_us)
-        for each in filled:
-            cost = median(each.costs_us)
-            lease_table.add(each.size, f"{cost:.2f}", f"{cost / first:.2f}", spread(each.costs_us, ".2f"))
-        highest = max(median(each.costs_us) for each in filled) / first
-        report.goals.append(
-            Goal(
-                f"one lease, {name}, {sizes[0].urls:,} to {sizes[-1].urls:,} URLs waiting",
-                "<= 1.20 times the first",
-                f"{highest:.2f} times",
-                highest <= 1.2,
-            )
-        )
-        table = _memory_table(report, name)
-        for each in filled[1:]:
-            await _add_memory(report, table, each)
+                await each.forget_waiting()
+                each.costs = {"admit": Costs()}
+            await take_turns(filled, Filled.measure_admits, options)
+            show_costs(report, options, "seen", "URLs seen, none waiting", filled, ("admit",))
+        await show_memory(report, options, name, what, filled, memory)
         for each in filled:
             await each.door.close()
 
 
+async def take_turns(
+    filled: list[Filled], measure: Callable[[Filled], Awaitable[None]], options: Options
+) -> None:
+    for _ in range(3 if options.quick else REPEATS):
+        for each in filled:
+            await measure(each)
+
+
+def show_costs(
+    report: Report, options: Options, name: str, what: str, filled: list[Filled], steps: Sequence[str]
+) -> None:
+    table = report.table(
+        f"CPU us a URL, by {what}",
+        "frontier",
+        "step",
+        "Redis, median",
+        "Python, median",
+        "Redis, repetitions",
+    )
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for step in steps:
+        for each in filled:
+            costs = each.costs[step]
+            for process, values in (("Redis", costs.redis), ("Python", costs.python)):
+                size = each.size.domains if name == "domains" else each.size.urls
+                curves.setdefault(f"{step}, {process}", []).append((size, median(values)))
+            medians = (f"{median(values):.2f}" for values in (costs.redis, costs.python))
+            table.add(each.size, step, *medians, spread(costs.redis, ".2f"))
+    for label, curve in curves.items():
+        want_flat(report, f"{label}: us a URL by {what}", curve)
+    draw(options, f"growth-{name}", f"CPU of the frontier, by {what}", what, "us a URL", curves)
+
+
+async def show_memory(
+    report: Report, options: Options, name: str, what: str, filled: list[Filled], memory: Mapping[Size, int]
+) -> None:
+    """Tell what each took when it was full. Destroys the frontiers."""
+    table = report.table(
+        f"Redis bytes a URL, by {what}", "frontier", "seen", "waiting, its domain included", "both"
+    )
+    curves: dict[str, list[tuple[float, float]]] = {"seen": [], "both": []}
+    for each in filled:
+        seen = await each.forget_seen() / await each.seen()
+        both = memory[each.size] / each.size.urls
+        table.add(each.size, f"{seen:.1f}", f"{both - seen:.1f}", f"{both:.1f}")
+        size = each.size.domains if name == "domains" else each.size.urls
+        curves["seen"].append((size, seen))
+        curves["both"].append((size, both))
+        if each.size.urls >= 1_000_000:
+            report.goals += [
+                Goal(
+                    f"bytes a URL seen, {each.size}", f"<= {SEEN_WANTED}", f"{seen:.1f}", seen <= SEEN_WANTED
+                ),
+                Goal(
+                    f"Redis per million URLs waiting, seen included, {each.size}",
+                    f"<= {WAITING_WANTED_MB} MB",
+                    f"{both:.1f} MB",
+                    both <= WAITING_WANTED_MB,
+                ),
+            ]
+    draw(options, f"growth-{name}-memory", f"Redis memory, by {what}", what, "bytes a URL", curves)
+
+
 async def measure_tiny(report: Report, options: Options, size: Size) -> None:
-    table = _memory_table(report, "hardly any URL a domain")
     with RedisServer(options.redis_server) as server:
         filled = await Filled.open(size, server)
-        await _add_memory(report, table, filled)
+        memory = {size: server.used_bytes() - filled.empty_bytes}
+        await show_memory(report, options, "tiny", "URLs of domains with hardly any", [filled], memory)
         await filled.door.close()
-
-
-def _memory_table(report: Report, name: str) -> Table:
-    return report.table(
-        f"Redis bytes, {name}", "frontier", "a URL seen", "a URL waiting, its domain included"
-    )
-
-
-async def _add_memory(report: Report, table: Table, filled: Filled) -> None:
-    seen, waiting = await filled.measure_memory()
-    table.add(filled.size, f"{seen:.1f}", f"{waiting:.1f}")
-    report.goals += [
-        Goal(f"bytes a URL seen, {filled.size}", f"<= {SEEN_WANTED}", f"{seen:.1f}", seen <= SEEN_WANTED),
-        Goal(
-            f"bytes a URL waiting, {filled.size}",
-            f"<= {WAITING_WANTED}",
-            f"{waiting:.1f}",
-            waiting <= WAITING_WANTED,
-        ),
-    ]
 
 
 async def measure_peer(report: Report, options: Options, urls: int) -> None:
