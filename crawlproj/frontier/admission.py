@@ -59,6 +59,15 @@ class AdmissionRules:
         path, _, query = url[url.find("/", 8) :].partition("?")
         return self._refusal_of_path(path) or (self._refusal_of_query(query) if query else None)
 
+    def still_accepted(self, depth: int, source: str) -> str | None:
+        """Return how URLs begin that are accepted here if they were accepted on another page; None: none are.
+
+        Of what `refusal` looks at only the depth and the scope are not the URL's own.
+        """
+        if self._max_depth and depth > self._max_depth:
+            return None
+        return "" if self._scope in ("everything", "list") else source[: source.find("/", 8) + 1]
+
     def _is_in_scope(self, url: str, depth: int, source: str) -> bool:
         if self._scope == "list":
             return host_of(url) in self._listed

@@ -25,6 +25,8 @@ class PageQueue:
         self._run = run
         self._held: dict[str, int] = {}
         self._heartbeats: dict[str, str] = {}
+        #: When the run was created, as of the last `take`: another one was emptied in between.
+        self.run_created = b""
 
     async def heartbeat(
         self, parser: str, now_ms: int, process: ProcessName | None = None, **facts: object
@@ -50,17 +52,20 @@ class PageQueue:
         return taken
 
     async def _take(self, parser: str, most: int) -> list[bytes]:
+        taken: list[bytes]
         held = self._held.get(parser, 0)
-        taken: list[bytes] = await self._door.run(
+        created, taken = await self._door.run(
             "take_pages",
             [
                 keys.pages(self._run),
                 keys.pages_taken(self._run, parser),
                 keys.parsers(self._run),
                 keys.page_counters(self._run),
+                keys.run_record(self._run),
             ],
             [parser, self._heartbeats[parser], held, most],
         )
+        self.run_created = created
         self._held[parser] = held + len(taken)
         return taken
 

@@ -33,6 +33,7 @@ from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.guard import TimeLimit
+from crawlproj.parsing.known import KnownLinks
 from crawlproj.redisio.names import ProcessName
 from crawlproj.storage.row import PageRow
 from crawlproj.storage.segments import SegmentWriter, recover, unfinished
@@ -100,6 +101,8 @@ class Parser:
         self._config = config
         self._extract_options = ExtractOptions.from_config(config)
         self._rules, self._exclusions = load_rules(config)
+        self._known = KnownLinks()
+        self._known_of: tuple[bytes, int] | None = None
         self._is_over = is_over
         self._commits_asked = commits_asked
         self._commits_seen = 0
@@ -171,8 +174,7 @@ class Parser:
         rows: list[tuple[PageRow, Page, bytes]] = []
         failures: list[tuple[bytes, DeadLetter, int]] = []
         candidates: dict[str, Candidate] = {}
-        if self._exclusions is not None:
-            self._exclusions.reload_if_changed(self._clock())
+        self._forget_if_changed()
         # The list of this parser: what is in the open segment, then these pages.
         first = self._segment.rows
         for number, raw in enumerate(raw_pages):
@@ -206,6 +208,14 @@ class Parser:
         for raw, letter, attempts in failures:
             await self._fail(raw, letter, attempts)
 
+    def _forget_if_changed(self) -> None:
+        """Ask for every link anew when the rules, the run or what Redis holds may be others than before."""
+        are_others = self._exclusions is not None and self._exclusions.reload_if_changed(self._clock())
+        known_of = self._queue.run_created, self._frontier.door.breaks
+        if are_others or known_of != self._known_of:
+            self._known.clear()
+            self._known_of = known_of
+
     def _collect(self, page: Page, found: Extract, candidates: dict[str, Candidate]) -> None:
         """Add what *page* links to to *candidates*, as far as the rules have it; count what they refuse."""
         if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
@@ -218,7 +228,8 @@ class Parser:
                     candidates[url] = Candidate(url, page.depth, extra=extra)
         # What a site lists is as near as what its front page links to.
         depth, refusal = 1 if page.sitemap_level else page.depth + 1, self._rules.refusal
-        for link in found.links:
+        accepted = self._rules.still_accepted(depth, page.url)
+        for link in found.links if accepted is None else self._known.unknown(found.links, accepted):
             # The same link at two depths: the smaller one counts.
             known = candidates.get(link)
             if known is not None and known.depth <= depth:
@@ -235,6 +246,7 @@ class Parser:
             admitted = (await self._frontier.admit(candidates.values())).new
             self._links += admitted
             self._segment_links += admitted
+            self._known.add(candidates)
             candidates.clear()
         if self._traps:
             await self._frontier.trap(self._traps)
@@ -365,7 +377,7 @@ class Parser:
         if dead:
             await self._recover()
 
-    def _figures(self) -> dict[str, int | float | str]:
+    def _figures(self) -> dict[str, object]:
         """What the heartbeat tells of this parser: since its start, and of its last batch."""
         return self._process_figures.tell(
             self._pages + self._segment.rows, links=self._links, errors=self._errors, batch=self._batch

@@ -98,6 +98,8 @@ class Door:
         #: When a call last succeeded, and when the first of those waiting now failed.
         self._last_seen = self._away_since = 0.0
         self._reviving = asyncio.Lock()
+        #: Grows with every try that was not answered: who answers next may be another server, or set back.
+        self.breaks = 0
 
     @classmethod
     async def open(
@@ -349,6 +351,7 @@ class Door:
                     self._last_seen = clock()
                     self._tell_back(me)
                     return answer
+                self.breaks += 1
                 # A lost connection is first made anew at once, and nobody is told: servers close idle ones.
                 if pause_s:
                     if not self._waiting:

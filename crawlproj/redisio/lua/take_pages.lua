@@ -3,8 +3,9 @@
 -- KEYS[2] taken    list  of the parser's page envelopes
 -- KEYS[3] parsers  hash  parser -> heartbeat
 -- KEYS[4] counters hash  counter -> number
+-- KEYS[5] run      hash  created_ms
 -- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
--- returns the page envelopes behind those it holds; refuses when the list was taken back
+-- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was taken back
 local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local length = redis.call('LLEN', KEYS[2])
 if length < held then
@@ -22,4 +23,4 @@ if length == held then
   end
   if bytes > 0 then redis.call('HINCRBY', KEYS[4], 'queued_bytes', -bytes) end
 end
-return redis.call('LRANGE', KEYS[2], held, held + most - 1)
+return {redis.call('HGET', KEYS[5], 'created_ms') or '', redis.call('LRANGE', KEYS[2], held, held + most - 1)}

@@ -20,8 +20,9 @@ from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import Door, ScriptError
 from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import unfinished
 
@@ -512,3 +513,110 @@ async def test_an_exclusion_file_is_obeyed_and_obeyed_anew_when_it_changes(
     found = [await waiting(door, domain) for domain in ("b.test", "c.test", "d.test")]
     assert found == [[], [], [b"1 0 h/"]]
     assert await counters(door) == {"links": 1, "filtered:excluded": 2}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The URLs the frontier was asked to admit, as often as it was."""
+    urls: list[str] = []
+    admit = Frontier.admit
+
+    async def note(self: Frontier, candidates: Iterable[Candidate]) -> Admitted:
+        listed = list(candidates)
+        urls.extend(candidate.url for candidate in listed)
+        return await admit(self, listed)
+
+    monkeypatch.setattr(Frontier, "admit", note)
+    return urls
+
+
+async def test_a_link_on_every_page_is_asked_for_once(door: Door, make: Make, asked: list[str]) -> None:
+    body = "<a href='/home'>h</a><a href='http://b.test/'>b</a>"
+    await push(door, *(a_page(f"http://a.test/{number}", body, depth=5 - number) for number in range(5)))
+
+    await make(CRAWL_PARSE_BATCH=1).run()
+
+    assert asked == ["http://a.test/home", "http://b.test/"]
+
+
+async def test_a_link_is_asked_for_again_when_the_run_was_emptied(door: Door, make: Make) -> None:
+    parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
+    run = await Run.open(door, RUN, partitions=PARTITIONS)
+    await push(door, page)
+    await parser.run()
+
+    await run.delete()
+    await Run.open(door, RUN, partitions=PARTITIONS)
+    await push(door, page)
+    await parser.run()
+
+    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+
+
+async def test_a_link_is_asked_for_again_when_redis_may_have_forgotten_it(
+    door: Door, make: Make, redis_url: str, tmp_path: Path
+) -> None:
+    parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
+    await push(door, page)
+    await parser.run()
+
+    other = await Door.open(url=redis_url, data_dir=tmp_path)
+    await other.command("UNLINK", *await other.command("KEYS", "*:p*}:*"))
+    await other.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await other.command("RPUSH", keys.pages(RUN), page)
+    await other.close()
+    await parser.run()
+
+    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+
+
+async def test_a_link_is_asked_for_again_when_it_could_not_be_admitted(
+    door: Door, make: Make, asked: list[str]
+) -> None:
+    parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
+    partition = partition_of("a.test", PARTITIONS)
+    await door.command("SET", keys.domains(RUN, partition), "in the way")
+    await push(door, page)
+    with pytest.raises(ScriptError):
+        await parser.run()
+
+    await door.command("UNLINK", keys.domains(RUN, partition))
+    await push(door, page)
+    await parser.run()
+
+    assert set(asked) == {"http://a.test/home"}
+    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+
+
+async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    file = tmp_path / "exclusions.txt"
+    file.write_text("")
+    ticks = iter(range(10**9))
+    parser = make(
+        clock=lambda: float(next(ticks)),
+        CRAWL_SCOPE="host",
+        DEPTH_LIMIT=2,
+        CRAWL_PARSE_BATCH=1,
+        CRAWL_EXCLUDE_FILE=str(file),
+    )
+    body = "<a href='http://a.test/home'>h</a>"
+    await push(
+        door,
+        a_page("http://a.test/", body),
+        a_page("http://b.test/", body),
+        a_page("http://a.test/deep", body, depth=2),
+    )
+    await parser.run()
+
+    file.write_text("re:home\n")
+    await push(door, a_page("http://a.test/", body))
+    await parser.run()
+
+    assert await counters(door) == {
+        "links": 1,
+        "filtered:scope": 1,
+        "filtered:depth": 1,
+        "filtered:excluded": 1,
+    }
