@@ -8,6 +8,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from crawlproj.observe.descriptors import Descriptors, GrowthWatch, most_descriptors
+from crawlproj.observe.metrics import Metrics
 
 #: A heartbeat is read often, and by many: an error is told in its first words.
 _MOST_ERROR_CHARACTERS = 200
@@ -50,21 +54,31 @@ class LastError(logging.Handler):
 
 
 class ProcessFigures:
-    """The figures of this process. Make one at its start; from then on it hears of errors."""
+    """The figures of this process. Make one at its start; from then on it hears of errors.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Every *every_s* it looks whether one kind of descriptor grows and grows.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, every_s: float = 10.0) -> None:
+        #: Whoever knows more of this process' sockets tells it, or puts another in its place.
+        self.descriptors = Descriptors()
+        #: Where its metrics can be asked for; '' for nowhere.
+        self.endpoint: Callable[[], str] = str
         self._clock = clock
         self._started_ms = int(time.time() * 1000)
         self._told_s, self._told_pages = clock(), 0
+        self._growth = GrowthWatch(every_s, clock)
         self._last_error = LastError()
         logging.getLogger().addHandler(self._last_error)
 
-    def tell(self, pages: int, **more: int) -> dict[str, int | float | str]:
+    def tell(self, pages: int, **more: object) -> dict[str, Any]:
         """Return what a heartbeat tells; ``pages_per_s`` is since this was last called. Reads no network."""
         now_s = self._clock()
         seconds = now_s - self._told_s
         rate = (pages - self._told_pages) / seconds if seconds > 0 else 0.0
         self._told_s, self._told_pages = now_s, pages
+        descriptors = self.descriptors.count()
+        self._growth.note(descriptors)
         return {
             "started_ms": self._started_ms,
             "pages": pages,
@@ -72,8 +86,18 @@ class ProcessFigures:
             **more,
             "memory_bytes": memory_bytes(),
             "open_files": open_files(),
+            "descriptors": descriptors,
+            "metrics": self.endpoint(),
             "last_error": self._last_error.text,
         }
+
+    def show_in(self, metrics: Metrics) -> None:
+        """Have *metrics* tell what every process has, whatever its kind."""
+        metrics.memory_bytes = memory_bytes
+        metrics.open_descriptors = self.descriptors.count
+        metrics.open_descriptors_max = most_descriptors
+        metrics.redis_connections = lambda: self.descriptors.count()["redis"]
+        metrics.process_start_time_seconds = lambda: self._started_ms / 1000
 
     def close(self) -> None:
         """Hear of no more errors."""

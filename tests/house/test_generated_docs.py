@@ -13,7 +13,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("page", "module"),
-    [("settings.md", "crawlproj.config"), ("keyspace.md", "crawlproj.redisio.keys")],
+    [
+        ("settings.md", "crawlproj.config"),
+        ("keyspace.md", "crawlproj.redisio.keys"),
+        ("metrics.md", "crawlproj.observe.metrics"),
+    ],
 )
 def test_a_generated_page_is_fresh(page: str, module: str) -> None:
     printed = subprocess.run(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crawlproj.observe.descriptors import KINDS
+from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import ProcessFigures, memory_bytes, open_files
 
 
@@ -108,3 +112,25 @@ def test_after_its_close_it_hears_of_no_errors(figures: ProcessFigures) -> None:
     logging.getLogger("anything").error("too late")
 
     assert figures.tell(1)["last_error"] == ""
+
+
+def test_descriptors_are_told_by_kind_with_the_endpoint(figures: ProcessFigures) -> None:
+    figures.endpoint = lambda: "http://127.0.0.1:9100/metrics"
+    figures.descriptors.tell_by(lambda: {"http": 1})
+    with socket.socket():
+        told = figures.tell(1)
+
+    assert told["descriptors"]["http"] == 1
+    assert told["metrics"] == "http://127.0.0.1:9100/metrics"
+
+
+def test_what_every_process_has_is_shown_in_its_metrics(figures: ProcessFigures) -> None:
+    metrics = Metrics()
+
+    figures.show_in(metrics)
+    gauges = metrics.snapshot().gauges
+
+    assert gauges["memory_bytes"][""] > 1 << 20
+    assert gauges["open_descriptors"].keys() == set(KINDS)
+    assert gauges["open_descriptors_max"][""] > 0
+    assert time.time() - 60 < gauges["process_start_time_seconds"][""] <= time.time()

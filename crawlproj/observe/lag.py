@@ -1,0 +1,33 @@
+"""How late the loop of a process is: what blocks it, and what keeps it from its timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+_EVERY_S = 0.5
+
+
+class LoopLag:
+    """Asks the running loop for a call now and then, and remembers how late it came over *window_s*."""
+
+    def __init__(self, window_s: float) -> None:
+        self._lags_s: deque[float] = deque(maxlen=max(1, int(window_s / _EVERY_S)))
+        self._loop = asyncio.get_running_loop()
+        self._ask()
+
+    @property
+    def worst_s(self) -> float:
+        """The longest delay of late; may be read from any thread."""
+        return max(tuple(self._lags_s), default=0.0)
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _ask(self) -> None:
+        self._due_s = self._loop.time() + _EVERY_S
+        self._timer = self._loop.call_at(self._due_s, self._come)
+
+    def _come(self) -> None:
+        self._lags_s.append(self._loop.time() - self._due_s)
+        self._ask()

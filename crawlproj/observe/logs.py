@@ -1,0 +1,116 @@
+"""The log of a process: text for people at a terminal, a JSON object a line for everybody else.
+
+Every line says of which run and process it is. Files are bounded: they are rotated.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TextIO
+
+#: A log file grows to this size; so many older ones are kept beside it.
+FILE_BYTES = 20_000_000
+OLD_FILES = 4
+
+#: What a record has by itself; all else was given as ``extra``, and becomes a member of the JSON object.
+_OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+#: Scrapy puts live objects into its records, which are no facts.
+_OBJECTS = frozenset({"spider", "crawler", "twisted_logger"})
+
+
+@dataclass(slots=True)
+class _Process:
+    """Whose log this is; known bit by bit while the process starts."""
+
+    run: str = ""
+    kind: str = ""
+    number: str = ""
+
+    def facts(self) -> dict[str, object]:
+        named = {"run": self.run, "kind": self.kind, "number": self.number}
+        return {name: value for name, value in named.items() if value} | {"pid": os.getpid()}
+
+    def words(self) -> str:
+        return " ".join(filter(None, (self.run, self.kind, self.number, str(os.getpid()))))
+
+
+# Logging is one for all of a process, and so is its name.
+_process = _Process()
+
+
+def name_process(run: str, kind: str, number: int | str) -> None:
+    """Have every line from now on say whose it is."""
+    _process.run, _process.kind, _process.number = run, kind, str(number)
+
+
+class TextLine(logging.Formatter):
+    """A line for people: Scrapy's own, with the process in it."""
+
+    def __init__(self, datefmt: str | None = None) -> None:
+        super().__init__("%(asctime)s %(process_words)s [%(name)s] %(levelname)s: %(message)s", datefmt)
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.process_words = _process.words()
+        return super().format(record)
+
+
+class JsonLine(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, the process, and what the caller added."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_process.facts(),
+        }
+        for name, value in vars(record).items():
+            if name not in _OWN and name not in _OBJECTS and name not in line and name != "process_words":
+                line[name] = value
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def make_handler(
+    form: str, file: Path | None = None, *, out: TextIO | None = None, datefmt: str | None = None
+) -> logging.Handler:
+    """Return what writes the log to *file*, or to *out* (standard error).
+
+    *form* is CRAWL_LOG: ``text``, ``json``, or ``auto`` for text at a terminal and JSON elsewhere.
+    """
+    handler: logging.Handler
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=OLD_FILES, encoding="utf-8")
+        is_terminal = False
+    else:
+        stream = out or sys.stderr
+        handler = logging.StreamHandler(stream)
+        is_terminal = stream.isatty()
+    is_text = is_terminal if form == "auto" else form == "text"
+    handler.setFormatter(TextLine(datefmt) if is_text else JsonLine())
+    return handler
+
+
+def error_in(line: str) -> str | None:
+    """Return what a line of a JSON log says at ERROR or above; None for any other line."""
+    if not line.startswith('{"time"'):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    is_error = isinstance(record, Mapping) and record.get("level") in ("ERROR", "CRITICAL")
+    return str(record.get("message", "")) if is_error else None

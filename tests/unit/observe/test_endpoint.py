@@ -1,0 +1,311 @@
+"""The endpoint of a process or of a host, asked as Prometheus would."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from crawlproj.observe.endpoint import Endpoint, Telling
+from crawlproj.observe.metrics import METRICS, RUN_METRICS, Metrics
+
+Samples = dict[tuple[str, str], float]
+
+
+def scrape(url: str) -> Samples:
+    """Ask as Prometheus does; returns values by name and '{kind}-{number} {label}'."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("run") == "web"
+            who = f"{labels.pop('kind', '')}-{labels.pop('number', '')}"
+            found[sample.name, " ".join([who, *labels.values()])] = sample.value
+    return found
+
+
+PAGES = ("crawlproj_fetches_total", "shard-1 page")
+
+
+def wait_for_pages(url: str, count: int) -> Samples:
+    deadline_s = time.monotonic() + 20
+    while (told := scrape(url)).get(PAGES) != count:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return told
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@pytest.fixture
+def base_port() -> int:
+    """Return a port that is free, as are those that our processes would choose with it."""
+    # Below those that the kernel gives to whoever does not choose.
+    bases = iter(lambda: random.randrange(20_000, 30_000), 0)
+    return next(base for base in bases if all(is_free(base + n) for n in (0, 1, 3, 100, 101, 300)))
+
+
+@pytest.fixture
+def telling(tmp_path: Path, base_port: int) -> Telling:
+    return Telling(tmp_path / "metrics", "web", "127.0.0.1", base_port, is_shared=False, every_s=60)
+
+
+@pytest.fixture
+def endpoint_of(telling: Telling) -> Iterator[Callable[..., Endpoint]]:
+    made: list[Endpoint] = []
+
+    def make(metrics: Metrics, kind: str, number: int | None = None, like: Telling = telling) -> Endpoint:
+        made.append(Endpoint(like, metrics, kind, number))
+        return made[-1]
+
+    yield make
+    for endpoint in made:
+        if endpoint.url:
+            endpoint.close()
+
+
+def test_what_is_counted_is_told_at_the_port_of_the_process(
+    endpoint_of: Callable[..., Endpoint], base_port: int
+) -> None:
+    metrics = Metrics()
+    metrics.active_downloads = lambda: 7
+    metrics.run_figures = {"run_state": {"running": 1, "finished": 0}, "shards_wanted": 2}
+    endpoint = endpoint_of(metrics, "shard", 3)
+    metrics.fetches["page"] += 2
+    metrics.fetch_seconds.add(0.03)
+    metrics.fetch_seconds.add(100.0)
+
+    told = scrape(endpoint.url)
+
+    assert endpoint.url == f"http://127.0.0.1:{base_port + 3}/metrics"
+    assert told["crawlproj_fetches_total", "shard-3 page"] == 2
+    assert told["crawlproj_active_downloads", "shard-3"] == 7
+    assert told["crawlproj_fetch_seconds_bucket", "shard-3 0.05"] == 1
+    assert told["crawlproj_fetch_seconds_bucket", "shard-3 +Inf"] == 2
+    assert told["crawlproj_fetch_seconds_count", "shard-3"] == 2
+    assert told["crawlproj_run_state", "- running"] == 1
+    assert told["crawlproj_shards_wanted", "-"] == 2
+
+
+def test_every_declared_metric_can_be_told(endpoint_of: Callable[..., Endpoint]) -> None:
+    metrics = Metrics()
+    for name, metric in METRICS.items():
+        if metric.kind == "gauge":
+            setattr(metrics, name, (lambda: {"x": 1.0}) if metric.label else (lambda: 1.0))
+    metrics.run_figures = {n: {"x": 1} if metric.label else 1 for n, metric in RUN_METRICS.items()}
+
+    told = {name for name, _ in scrape(endpoint_of(metrics, "shard", 0).url)}
+
+    for metric in [*METRICS.values(), *RUN_METRICS.values()]:
+        assert f"{metric.name}_count" in told if metric.kind == "histogram" else metric.name in told
+
+
+def test_a_taken_port_is_one_warning_and_another_port(
+    endpoint_of: Callable[..., Endpoint], base_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", base_port))
+        taken.listen()
+        endpoint = endpoint_of(Metrics(), "shard", 0)
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [f"port {base_port} for metrics is taken; they are at {base_port + 300}"]
+    assert scrape(endpoint.url)
+
+
+def test_other_paths_are_not_found_and_the_endpoint_goes_on(endpoint_of: Callable[..., Endpoint]) -> None:
+    endpoint = endpoint_of(Metrics(), "shard", 0)
+
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(endpoint.url.replace("/metrics", "/secrets"), timeout=10)
+
+    assert scrape(endpoint.url)
+
+
+def test_parsers_take_the_first_number_that_is_free(endpoint_of: Callable[..., Endpoint]) -> None:
+    first, second = endpoint_of(Metrics(), "parser"), endpoint_of(Metrics(), "parser")
+    assert (first.number, second.number) == (0, 1)
+
+    first.close()
+    first.url = ""
+
+    assert endpoint_of(Metrics(), "parser").number == 0
+
+
+def test_a_restarted_process_goes_on_counting(endpoint_of: Callable[..., Endpoint]) -> None:
+    metrics = Metrics()
+    endpoint = endpoint_of(metrics, "shard", 0)
+    metrics.fetches["page"] = 10
+    endpoint.close()
+    endpoint.url = ""
+
+    again = Metrics()
+    endpoint = endpoint_of(again, "shard", 0)
+    again.fetches["page"] += 1
+
+    assert scrape(endpoint.url)["crawlproj_fetches_total", "shard-0 page"] == 11
+
+
+#: A process that counts a page for every line it reads.
+CHILD = """
+import sys
+from pathlib import Path
+from crawlproj.observe.endpoint import Endpoint, Telling
+from crawlproj.observe.metrics import Metrics
+folder, port, shared = sys.argv[1:]
+metrics = Metrics()
+metrics.active_downloads = lambda: 5
+metrics.run_figures = {"shards_wanted": 1}
+telling = Telling(Path(folder), "web", "127.0.0.1", int(port), shared == "1", 0.05)
+endpoint = Endpoint(telling, metrics, "shard", 1)
+print(endpoint.url, flush=True)
+for line in sys.stdin:
+    metrics.fetches["page"] += 1
+    print("counted", flush=True)
+"""
+
+
+class Child:
+    def __init__(self, telling: Telling) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, telling.folder, str(telling.port), str(int(telling.is_shared))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+
+    def count(self, pages: int) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        for _ in range(pages):
+            print(file=self.process.stdin, flush=True)
+            self.process.stdout.readline()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+@pytest.fixture
+def child_of() -> Iterator[Callable[[Telling], Child]]:
+    children: list[Child] = []
+
+    def make(telling: Telling) -> Child:
+        children.append(Child(telling))
+        return children[-1]
+
+    yield make
+    for child in children:
+        if child.process.poll() is None:
+            child.kill()
+
+
+def test_counters_that_were_scraped_do_not_fall_when_the_process_is_killed(
+    telling: Telling, child_of: Callable[[Telling], Child]
+) -> None:
+    child = child_of(telling)
+    child.count(3)
+    before = scrape(child.url)
+    child.kill()
+
+    after = scrape(child_of(telling).url)
+
+    assert before["crawlproj_fetches_total", "shard-1 page"] == 3
+    fallen = {key for key in before if key[0].endswith(("_total", "_bucket")) and after[key] < before[key]}
+    assert fallen == set()
+
+
+def test_one_endpoint_tells_for_a_host_and_a_dead_process_leaves_counters_and_no_gauge(
+    telling: Telling, child_of: Callable[[Telling], Child], endpoint_of: Callable[..., Endpoint]
+) -> None:
+    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
+    endpoint = endpoint_of(Metrics(), "supervisor", 0, shared)
+    child = child_of(shared)
+    child.count(2)
+    live = wait_for_pages(endpoint.url, 2)
+
+    child.kill()
+    dead = scrape(endpoint.url)
+
+    assert endpoint.url == f"http://127.0.0.1:{telling.port}/metrics"
+    assert (live["crawlproj_active_downloads", "shard-1"], live["crawlproj_shards_wanted", "-"]) == (5, 1)
+    assert dead[PAGES] == 2
+    assert ("crawlproj_active_downloads", "shard-1") not in dead
+    assert ("crawlproj_shards_wanted", "-") not in dead
+
+
+def test_when_the_one_that_told_for_the_host_is_gone_another_does(
+    telling: Telling, child_of: Callable[[Telling], Child], endpoint_of: Callable[..., Endpoint]
+) -> None:
+    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
+    child = child_of(shared)
+    child.count(4)
+    endpoint = endpoint_of(Metrics(), "shard", 0, shared)
+    assert endpoint.url == child.url
+    wait_for_pages(child.url, 4)
+
+    child.kill()
+    deadline_s = time.monotonic() + 20
+    while not endpoint.descriptors()["prometheus"] and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+
+    assert scrape(endpoint.url)[PAGES] == 4
+
+
+def test_a_disk_that_fails_is_told_once_and_figures_are_still_served(
+    endpoint_of: Callable[..., Endpoint], telling: Telling, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint = endpoint_of(Metrics(), "shard", 0)
+    (telling.folder / "shard-0.new").mkdir()
+    scrape(endpoint.url)
+    scrape(endpoint.url)
+    (telling.folder / "shard-0.new").rmdir()
+    scrape(endpoint.url)
+    scrape(endpoint.url)
+
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert told == ["counters cannot be written", "counters can be written again"]
+
+
+def test_a_damaged_file_is_as_good_as_none(endpoint_of: Callable[..., Endpoint], telling: Telling) -> None:
+    telling.folder.mkdir()
+    (telling.folder / "shard-0.json").write_text('{"counters":')
+
+    assert scrape(endpoint_of(Metrics(), "shard", 0).url)
+    assert json.loads((telling.folder / "shard-0.json").read_text())
+
+
+def test_without_a_place_to_write_to_figures_are_served_all_the_same(
+    endpoint_of: Callable[..., Endpoint], telling: Telling, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.close(os.open(telling.folder, os.O_CREAT))
+
+    endpoint = endpoint_of(Metrics(), "shard", 0)
+
+    assert scrape(endpoint.url)
+    assert "counters of this process begin at 0" in caplog.text

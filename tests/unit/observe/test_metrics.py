@@ -1,0 +1,79 @@
+"""What a process counts, and what of it outlives the process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from crawlproj.observe.metrics import METRICS, RUN_METRICS, Histogram, Metrics, Snapshot
+
+
+def test_a_value_falls_into_the_first_bucket_it_does_not_exceed() -> None:
+    histogram = Histogram((0.1, 1.0))
+
+    for value in (0.05, 0.1, 0.5, 2.0):
+        histogram.add(value)
+
+    assert histogram.counts == [2, 1, 1]
+    assert round(histogram.sum, 6) == 2.65
+
+
+def test_known_label_values_are_there_before_anything_happened() -> None:
+    assert Metrics().snapshot().counters["fetches"] == {"page": 0, "robots": 0, "sitemap": 0}
+
+
+def test_a_snapshot_does_not_change_with_what_is_counted_later() -> None:
+    metrics = Metrics()
+    taken = metrics.snapshot()
+
+    metrics.fetches["page"] += 1
+    metrics.fetch_seconds.add(0.2)
+
+    assert taken.counters["fetches"]["page"] == 0
+    assert sum(taken.histograms["fetch_seconds"]) == 0
+
+
+def test_gauges_are_asked_for_and_those_nobody_set_are_not_told() -> None:
+    metrics = Metrics()
+    metrics.active_downloads = lambda: 3
+    metrics.open_descriptors = lambda: {"http": 2}
+
+    gauges = metrics.snapshot().gauges
+
+    assert gauges == {"active_downloads": {"": 3}, "open_descriptors": {"http": 2}}
+
+
+def test_a_process_goes_on_from_what_the_one_before_it_counted() -> None:
+    before = Metrics()
+    before.fetches["page"] = 5
+    before.fetch_errors["connection_refused"] = 2
+    before.fetched_bytes = 100
+    before.parse_seconds.add(0.002)
+    stored = Snapshot(**json.loads(json.dumps(asdict(before.snapshot()))))
+
+    after = Metrics()
+    after.go_on_from(stored)
+    after.fetches["page"] += 1
+
+    assert after.fetches == {"page": 6, "robots": 0, "sitemap": 0}
+    assert (after.fetch_errors["connection_refused"], after.fetched_bytes) == (2, 100)
+    assert after.parse_seconds.counts == before.parse_seconds.counts
+    assert after.parse_seconds.sum == 0.002
+
+
+def test_a_histogram_with_other_bounds_begins_anew() -> None:
+    metrics = Metrics()
+
+    metrics.go_on_from(Snapshot(histograms={"parse_seconds": [9.0, 1, 2]}))
+
+    assert (metrics.parse_seconds.sum, sum(metrics.parse_seconds.counts)) == (0.0, 0)
+
+
+def test_no_name_is_used_twice_and_no_label_grows_with_the_web() -> None:
+    metrics = [*METRICS.values(), *RUN_METRICS.values()]
+
+    names = [metric.name for metric in metrics if metric.name != "crawlproj_dead_letters_total"]
+    assert len(set(names)) == len(names)
+    assert {metric.label for metric in metrics} <= {
+        *("", "kind_of", "reason", "level", "change", "decision", "descriptor", "state")
+    }
