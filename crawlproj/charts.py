@@ -88,9 +88,14 @@ def line_chart(
     return chart.finish(frame.bottom + 44)
 
 
-def bar_chart(title: str, unit: str, values: Mapping[str, float], *, width_px: int = WIDTH_PX) -> str:
-    """Return a horizontal bar for each of *values*, none below zero, with its number behind it."""
-    return _bars(title, unit, {label: {"": value} for label, value in values.items()}, width_px)
+def bar_chart(
+    title: str, unit: str, values: Mapping[str, float], *, whole: float = 0, width_px: int = WIDTH_PX
+) -> str:
+    """Return a horizontal bar for each of *values*, none below zero, with its number behind it.
+
+    If they are parts of a *whole*, their shares of it stand there, too.
+    """
+    return _bars(title, unit, {label: {"": value} for label, value in values.items()}, width_px, whole)
 
 
 def stacked_bars(
@@ -136,7 +141,7 @@ class _Chart:
         shown = _shorten(self.title, room, _TITLE_PX)
         self.add(
             f'<text class="chart-ink" fill="{_INK}" x="{_PAD_PX}" y="{self.top + 14:.0f}" '
-            f'font-size="{_TITLE_PX}" font-weight="600">{_clean(shown)}</text>'
+            f'font-size="{_TITLE_PX}" font-weight="600">{escaped(shown)}</text>'
         )
         self.top += 30
 
@@ -147,7 +152,7 @@ class _Chart:
         kind, colour = ("chart-faint", _FAINT) if faint else ("chart-ink", _INK)
         self.add(
             f'<text class="{kind}" fill="{colour}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
-            f"{_clean(text)}</text>"
+            f"{escaped(text)}</text>"
         )
 
     def add_legend(self, names: Sequence[str], *, of_lines: bool = False) -> None:
@@ -173,7 +178,7 @@ class _Chart:
     def finish(self, height: float) -> str:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {height:.0f}" '
-            f'width="{self.width}" height="{height:.0f}" role="img" aria-label="{_clean(self.title)}" '
+            f'width="{self.width}" height="{height:.0f}" role="img" aria-label="{escaped(self.title)}" '
             f'font-family="{_FONT}" font-size="{_SIZE_PX}">'
             f'<rect class="chart-ground" fill="{_GROUND}" width="100%" height="100%" rx="8"/>'
             + "".join(self.pieces)
@@ -252,7 +257,9 @@ def _draw_line(
         )
 
 
-def _bars(title: str, unit: str, rows: Mapping[str, Mapping[str, float]], width_px: int) -> str:
+def _bars(
+    title: str, unit: str, rows: Mapping[str, Mapping[str, float]], width_px: int, whole: float = 0
+) -> str:
     parts = list(dict.fromkeys(part for row in rows.values() for part in row))
     chart = _Chart(title, width_px)
     chart.add_legend([part for part in parts if part])
@@ -262,7 +269,11 @@ def _bars(title: str, unit: str, rows: Mapping[str, Mapping[str, float]], width_
         return chart.without_data()
     labels_px = min(max(map(_wide, rows)), width_px * 0.4)
     left = _PAD_PX + labels_px + 8
-    room = width_px - left - _PAD_PX - 8 - max(_wide(_value(value)) for value in sums.values())
+    ends = {
+        label: f"{_value(value)} ({share(value, whole)})" if whole else _value(value)
+        for label, value in sums.items()
+    }
+    room = width_px - left - _PAD_PX - 8 - max(map(_wide, ends.values()))
     if unit:
         chart.text(left, chart.top + 11, unit, faint=True)
         chart.top += _LINE_PX
@@ -280,7 +291,7 @@ def _bars(title: str, unit: str, rows: Mapping[str, Mapping[str, float]], width_
                 shown = max(width - bool(part), _LEAST_PX)
                 chart.add(_rect(at, chart.top, shown, _BAR_PX, parts.index(part), tip))
             at += width
-        chart.text(at + 6, middle + 4.5, _value(sums[label]))
+        chart.text(at + 6, middle + 4.5, ends[label])
         chart.top += _ROW_PX
     return chart.finish(chart.top + 8)
 
@@ -335,6 +346,14 @@ def _value(value: float) -> str:
     return f"{value:,.0f}" if 1000 <= value < 1e7 else _number(value)
 
 
+def share(part: float, whole: float) -> str:
+    """Return *part* in percent of *whole*."""
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.1:
+        return "<0.1 %"
+    return f"{percent:.0f} %" if percent in (0, 100) else f"{percent:.1f} %"
+
+
 def _rect(x: float, y: float, width: float, height: float, number: int, tip: str = "") -> str:
     colour = number % len(COLOURS)
     return (
@@ -360,10 +379,10 @@ def _grid(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _tip(text: str) -> str:
-    return f"<title>{_clean(text)}</title>" if text else ""
+    return f"<title>{escaped(text)}</title>" if text else ""
 
 
-def _clean(text: str) -> str:
+def escaped(text: str) -> str:
     """Return *text* as XML may hold it: labels can come from the web."""
     return escape("".join(char if char.isprintable() else " " for char in text))
 

@@ -1,0 +1,299 @@
+"""The report itself: one HTML page that needs nothing else, neither file nor network. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+from crawlproj.charts import DARK_STYLE, bar_chart, column_chart, escaped, line_chart, share
+from crawlproj.report.tally import DomainLine, PauseLine, Tally
+
+#: Narrow, so that numbers can still be read when a phone shows a chart smaller than it is.
+_WIDTH_PX = 500
+_STYLE = """\
+:root{color-scheme:light dark;--ground:#f4f5f7;--card:#fff;--ink:#1f2328;--faint:#5c6570;--line:#e1e4e8}
+@media (prefers-color-scheme: dark){
+ :root{--ground:#0d1117;--card:#161b22;--ink:#e6edf3;--faint:#9aa4b0;--line:#30363d}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1640px;padding:24px;background:var(--ground);color:var(--ink);
+ font:15px/1.45 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
+h1{font-size:26px;margin:0 0 4px;overflow-wrap:anywhere}
+h2{font-size:19px;margin:32px 0 12px}
+p,figcaption,footer{color:var(--faint);margin:0}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin:20px 0 0}
+dl div,figure,.table{background:var(--card);border:1px solid var(--line);border-radius:10px}
+dl div{padding:12px 16px}
+dt,dd span{color:var(--faint);font-size:13px}
+dd{margin:0;font-size:21px;font-weight:600;font-variant-numeric:tabular-nums}
+dd span{display:block;font-weight:400}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,430px),1fr));gap:16px}
+figure{margin:0;display:flex;flex-direction:column;overflow:hidden}
+figure svg{display:block;width:100%;height:auto}
+figcaption{padding:0 16px 12px;font-size:13px}
+.table{overflow-x:auto;padding:12px 16px}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+caption{text-align:left;font-weight:600;font-size:16px;padding-bottom:6px}
+th{font-weight:400;font-size:13px;color:var(--faint)}
+th,td{text-align:right;padding:4px 0 4px 14px;border-top:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left;padding-left:0;max-width:180px;overflow:hidden;text-overflow:ellipsis}
+footer{margin-top:32px;font-size:13px}
+"""
+#: What a run's record adds, by its names in `status_of`.
+_RECORD = {
+    "admitted": "admitted",
+    "fetched": "fetched",
+    "failed": "failed",
+    "skipped": "not allowed",
+    "trapped": "taken for traps",
+    "retried": "tried again",
+    "waiting": "still waiting",
+    "parked_domains": "domains parked",
+}
+
+
+def render(
+    run: str, tally: Tally, *, made_at: datetime, delay_s: float, status: Mapping[str, Any] | None = None
+) -> str:
+    """Return the report of *run*. *status* is what Redis knows of it, where there is one."""
+    state = f", {status['state']}" if status else ""
+    parts = [
+        f"<h1>Crawl report: {escaped(run)}</h1>",
+        f"<p>{_day(tally.begun)} to {_day(tally.ended)} UTC{escaped(state)}</p>",
+        _tiles(_numbers(tally)),
+        _section("Pace", _pace(tally)),
+        _section("Answers", _answers(tally)),
+        _section("What was found", _found(tally)),
+        _section("Domains", _domains(tally)),
+        _section("Politeness", _politeness(tally, delay_s)),
+        _frontier(status) if status else "",
+        f"<footer>Made {_day(made_at)} UTC by scrapy report, from committed pages.</footer>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # Names from the web are escaped; should one slip through, nothing is run and nothing loaded.
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escaped(run)}: crawl report</title><style>{_STYLE}{DARK_STYLE}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
+    """Return what is said up front: what it is, how much, and a word more."""
+    pages, seconds = tally.pages, tally.seconds
+    rate = f"{pages / seconds:,.1f}" if seconds else "-"
+    median_ms, _, slow_ms = tally.latency_ms
+    return [
+        ("pages", f"{pages:,}", f"{share(tally.good, pages)} answered well (2xx)"),
+        ("time", _duration(seconds), "from the first page to the last"),
+        ("pages a second", rate, "over all that time"),
+        ("bytes", _bytes(tally.body_bytes), f"{_bytes(tally.body_bytes / pages)} a page, unpacked"),
+        ("domains", f"{tally.domains:,}", f"{pages / tally.domains:,.1f} pages each"),
+        ("no answer", f"{tally.failures:,}", f"{share(tally.failures, pages)} of all pages"),
+        ("HTTP errors", f"{tally.http_errors:,}", f"{share(tally.http_errors, pages)}, 4xx and 5xx"),
+        ("latency", f"{median_ms:,} ms", f"median; 99 of 100 within {slow_ms:,} ms"),
+        (
+            "duplicates",
+            f"{tally.same_body:,}",
+            f"{share(tally.same_body, tally.good)} the same bytes; {tally.same_text:,} the same text",
+        ),
+    ]
+
+
+def _pace(tally: Tally) -> list[str]:
+    unit, unit_s = _unit(tally.seconds)
+    since = f"{unit} since the first page"
+
+    def over_time(title: str, y: str, series: Mapping[str, Sequence[float]]) -> str:
+        times = [moment.middle_s / unit_s for moment in tally.moments]
+        lines = {name: list(zip(times, values, strict=True)) for name, values in series.items()}
+        return _figure(line_chart(title, since, y, lines, width_px=_WIDTH_PX))
+
+    return [
+        over_time(
+            "Pages over time",
+            "pages/s",
+            {
+                "all": [moment.pages_per_s for moment in tally.moments],
+                "without an answer": [moment.failures_per_s for moment in tally.moments],
+            },
+        ),
+        over_time("Bytes over time", "MB/s", {"": [moment.bytes_per_s / 1e6 for moment in tally.moments]}),
+    ]
+
+
+def _answers(tally: Tally) -> list[str]:
+    median_ms, most_ms, slow_ms = tally.latency_ms
+    latency = (
+        f"Half within {median_ms:,} ms, nine tenths within {most_ms:,} ms, 99 of 100 within {slow_ms:,} ms."
+    )
+    return [
+        _shares("Status", {_status(status): count for status, count in tally.statuses.items()}, tally.pages),
+        _shares("Errors", tally.errors, tally.pages, "Why there was no answer, or no text."),
+        _columns("Latency", "ms to the first byte", tally.latencies, latency),
+    ]
+
+
+def _found(tally: Tally) -> list[str]:
+    return [
+        _shares("Content types", tally.content_types, tally.good, "Of pages with an answer of 2xx."),
+        _shares("Languages", tally.languages, tally.good, "As found in the text."),
+        _columns("Sizes", "bytes, unpacked", tally.sizes, "Of pages with an answer of 2xx."),
+        _columns("Depth", "links from a seed", tally.depths),
+        _figure(
+            bar_chart(
+                "Duplicates",
+                "pages",
+                {
+                    "nothing like it before": tally.good - tally.same_body,
+                    "same bytes as another": tally.same_body,
+                    "same text as another": tally.same_text,
+                },
+                width_px=_WIDTH_PX,
+            ),
+            "Of pages with an answer of 2xx; the first of several is none. Texts are compared by simhash.",
+        ),
+    ]
+
+
+def _domains(tally: Tally) -> list[str]:
+    others = tally.domains - len(tally.top_domains)
+    rest = f"And {others:,} more domains with {tally.pages - sum(tally.top_domains.values()):,} pages."
+    return [
+        _shares("Largest domains", tally.top_domains, tally.pages, rest if others else ""),
+        _columns("Domains by their pages", "pages of a domain", tally.domains_by_pages, y="domains"),
+        _failing(tally.failing),
+        _slowest(tally.slowest),
+    ]
+
+
+def _politeness(tally: Tally, delay_s: float) -> list[str]:
+    pauses = tally.pauses
+    measure = "From the end of one answer of a domain to the beginning of the request for its next."
+    against = f"{pauses.below_delay:,} of {pauses.with_delay:,} below the delay, by the clocks of the shards."
+    return [
+        _columns("Pauses", "seconds", pauses.by_length, measure, y="pauses"),
+        _columns("Pauses against the delay", "times the delay", pauses.by_multiple, against, y="pauses"),
+        _shortest(pauses.shortest, delay_s),
+    ]
+
+
+def _frontier(status: Mapping[str, Any]) -> str:
+    tiles = [(name, f"{status[key]:,}", "") for key, name in _RECORD.items()]
+    reasons = [(name, f"{count:,}") for name, count in status["by_reason"].items()]
+    filtered = [(name, f"{count:,}") for name, count in status["filtered"].items()]
+    reason = f"<p>{escaped(status['reason'])}</p>" if status["reason"] else ""
+    return (
+        f"<h2>URLs, as Redis knows them</h2>{reason}{_tiles(tiles)}<p>&nbsp;</p>"
+        f'<div class="cards">{_table("Outcomes by reason", ["reason", "URLs"], reasons)}'
+        f"{_table('Never admitted', ['rule', 'links'], filtered)}</div>"
+    )
+
+
+def _failing(lines: Iterable[DomainLine]) -> str:
+    rows = [
+        (
+            line.domain,
+            f"{line.pages:,}",
+            f"{line.failures:,}",
+            f"{line.http_errors:,}",
+            line.trouble,
+        )
+        for line in lines
+    ]
+    return _table("Failing domains", ["domain", "pages", "no answer", "4xx, 5xx", "mostly"], rows)
+
+
+def _slowest(lines: Iterable[DomainLine]) -> str:
+    rows = [
+        (line.domain, f"{line.pages:,}", f"{line.mean_latency_ms:,.0f} ms", f"{line.longest_latency_ms:,} ms")
+        for line in lines
+    ]
+    return _table("Slowest domains", ["domain", "answers", "mean latency", "longest"], rows)
+
+
+def _shortest(lines: Iterable[PauseLine], delay_s: float) -> str:
+    rows = [
+        (line.domain, f"{line.pauses:,}", f"{line.shortest_s:.3f} s", f"{line.delay_s:g} s") for line in lines
+    ]
+    return _table(
+        f"Shortest pauses (DOWNLOAD_DELAY is {delay_s:g} s)", ["domain", "pauses", "shortest", "delay"], rows
+    )
+
+
+def _section(title: str, cards: Iterable[str]) -> str:
+    return f'<h2>{title}</h2>\n<div class="cards">\n' + "\n".join(cards) + "\n</div>"
+
+
+def _tiles(numbers: Iterable[tuple[str, str, str]]) -> str:
+    tiles = (
+        f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}"
+        + (f"<span>{escaped(more)}</span>" if more else "")
+        + "</dd></div>"
+        for name, value, more in numbers
+    )
+    return f"<dl>{''.join(tiles)}</dl>"
+
+
+def _figure(svg: str, caption: str = "") -> str:
+    words = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
+    return f"<figure>{svg}{words}</figure>"
+
+
+def _shares(title: str, counts: Mapping[str, int], total: int, caption: str = "") -> str:
+    return _figure(bar_chart(title, "pages", counts, whole=total, width_px=_WIDTH_PX), caption)
+
+
+def _columns(title: str, x: str, counts: Mapping[str, int], caption: str = "", y: str = "pages") -> str:
+    return _figure(column_chart(title, x, y, counts, width_px=_WIDTH_PX), caption)
+
+
+def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    names = "".join(f"<th>{escaped(name)}</th>" for name in head)
+    lines = ["<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    body = "".join(lines) or f'<tr><td colspan="{len(head)}">none</td></tr>'
+    return (
+        f'<div class="table"><table><caption>{escaped(title)}</caption><tr>{names}</tr>{body}</table></div>'
+    )
+
+
+def _status(status: int) -> str:
+    if not status:
+        return "no answer"
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """Return the unit in which so much time is a handy number, and its length."""
+    for name, length_s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 3 * length_s:
+            return name, length_s
+    return "seconds", 1.0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest_s:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02} min"
+
+
+def _bytes(count: float) -> str:
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def _day(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
