@@ -27,7 +27,9 @@ PACKAGES = {"scrapy": "scrapy", "scrapy_redis": "scrapy-redis", "redis_py": "red
 def main() -> int:
     known = {path.stem.removeprefix("bench_"): path for path in sorted(HERE.glob("bench_*.py"))}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which ones (all): {', '.join(known)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which ones (versus), or all: {', '.join(known)}"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute; nothing is kept")
     parser.add_argument(
         "--redis-server",
@@ -40,27 +42,41 @@ def main() -> int:
     parser.add_argument(
         "--gold", metavar="DIR", help="what `text` is measured against; left out without; see bench_text.py"
     )
+    parser.add_argument("--rounds", metavar="N", help="how often `versus` repeats (3)")
+    parser.add_argument("--only", metavar="NAME;...", help="the crawlers that `versus` compares (all)")
+    parser.add_argument("--gzip", action="store_true", help="`versus`: the server compresses its pages")
     given = parser.parse_args()
     if not given.gold:
         known.pop("text")
-    for name in given.names:
+    names = list(known) if given.names == ["all"] else given.names or ["versus"]
+    for name in names:
         if name not in known:
             parser.error(f"there is no benchmark {name!r}; there are: {', '.join(known)}")
 
     options = ["--quick"] if given.quick else []
     options += ["--redis-server", given.redis_server] if given.redis_server else []
     options += ["--most-urls", str(given.most_urls)] if given.most_urls else []
+    own = {
+        "text": ["--gold", given.gold],
+        "versus": [
+            *options,
+            *(["--rounds", given.rounds] if given.rounds else []),
+            *(["--only", given.only] if given.only else []),
+            *(["--gzip"] if given.gzip else []),
+        ],
+    }
+    is_kept = not (given.quick or given.only or given.gzip)
     failed = []
-    for name in given.names or known:
+    for name in names:
         print(f"== {name}", file=sys.stderr, flush=True)
-        record = run_one(known[name], ["--gold", given.gold] if name == "text" else options)
+        record = run_one(known[name], own.get(name, options))
         if record is None:
             failed.append(name)
             continue
         print("\n".join(shown(name, record)))
-        if not given.quick:
+        if is_kept:
             keep(name, record)
-    if not given.quick:
+    if is_kept:
         (RESULTS / "summary.md").write_text(summary())
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
