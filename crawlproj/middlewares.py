@@ -7,12 +7,14 @@ import time
 from contextlib import suppress
 from typing import Self
 
-from scrapy import Request
+from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.useragent import UserAgentMiddleware
-from scrapy.exceptions import IgnoreRequest
-from scrapy.http import Response
+from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.http import Headers, Response
+from scrapy.utils.python import global_object_name, without_none_values
 
+from crawlproj import seams
 from crawlproj.config import load_config
 from crawlproj.download.connection import PutOffError
 from crawlproj.download.endings import ended_of, retry_after_s
@@ -41,7 +43,12 @@ class TriedLater(IgnoreRequest):
 
 
 class Introduction(UserAgentMiddleware):
-    """Scrapy's own, with CRAWL_CONTACT in the user agent: people must be able to reach whoever crawls."""
+    """Scrapy's own, with CRAWL_CONTACT in the user agent: people must be able to reach whoever crawls.
+
+    It sets DEFAULT_REQUEST_HEADERS as well, so that Scrapy's middleware for them can be off.
+    """
+
+    _usual: list[tuple[bytes, list[bytes]]]
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -49,7 +56,50 @@ class Introduction(UserAgentMiddleware):
         # The scheduler refuses wrong settings, in one clear line and before anything is sent.
         with suppress(BadSetting):
             middleware.user_agent = load_config(crawler.settings.copy_to_dict()).introduction
+        usual = without_none_values(crawler.settings["DEFAULT_REQUEST_HEADERS"])
+        middleware._usual = list(dict.items(Headers({**usual, "User-Agent": middleware.user_agent})))
         return middleware
+
+    def process_request(self, request: Request, spider: Spider | None = None) -> None:
+        # As a plain dict: Headers' own methods would bring into form again what is in form.
+        headers = request.headers
+        for name, values in self._usual:
+            dict.setdefault(headers, name, values.copy())
+
+
+class TrafficStats:
+    """The stats of Scrapy's DownloaderStats, by the same names, without building what is measured."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.stats is not None
+        self._inc = seams.counter_of(crawler.stats)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        if not crawler.settings.getbool("DOWNLOADER_STATS"):
+            raise NotConfigured
+        return cls(crawler)
+
+    def process_request(self, request: Request) -> None:
+        self._inc("downloader/request_count")
+        self._inc(f"downloader/request_method_count/{request.method}")
+        # "GET /path HTTP/1.1" and "Host: name", each with the end of its line: 24 characters around them.
+        rest = request.url.partition("://")[2]
+        self._inc("downloader/request_bytes", len(request.method) + len(rest) + _size(request.headers) + 24)
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        self._inc("downloader/response_count")
+        self._inc(f"downloader/response_status_count/{response.status}")
+        self._inc("downloader/response_bytes", len(response.body) + _size(response.headers) + 19)
+        return response
+
+    def process_exception(self, request: Request, exception: Exception) -> None:
+        self._inc("downloader/exception_count")
+        self._inc(f"downloader/exception_type_count/{global_object_name(type(exception))}")
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value) + 4 for name, values in dict.items(headers) for value in values)
 
 
 class DomainFeedback:
@@ -67,10 +117,14 @@ class DomainFeedback:
         ended = Ended(
             status=response.status,
             latency_s=request.meta.get("download_latency", 0.0),
-            retry_after_s=retry_after_s(response.headers.get("Retry-After"), time.time()),
+            retry_after_s=self._retry_after_s(response),
         )
         self._tell(request, ended, len(response.body))
         return response
+
+    def _retry_after_s(self, response: Response) -> float | None:
+        values = dict.get(response.headers, b"Retry-After")
+        return retry_after_s(values[-1], time.time()) if values else None
 
     def process_exception(self, request: Request, exception: Exception) -> None:
         self._own_up(request, exception)

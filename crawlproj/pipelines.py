@@ -14,6 +14,9 @@ from crawlproj.pages.envelope import pack
 class PageQueuePipeline:
     """Puts the pages of the spider `web` onto the page queue; items of other spiders pass."""
 
+    #: What `crawlproj.fastpath` may hand over without Scrapy's machinery.
+    plain_item = FetchedPage
+
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 

@@ -19,7 +19,7 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy_redis.scheduler import Scheduler as RedisScheduler
 from twisted.internet.defer import Deferred
 
-from crawlproj import seams
+from crawlproj import fastpath, seams
 from crawlproj.config import Config, load_config
 from crawlproj.errors import (
     BadArgument,
@@ -78,6 +78,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # Not super().__init__(): it wants a connected, blocking client.
         self.crawler = crawler
         self.stats: Any = crawler.stats
+        self._inc = seams.counter_of(self.stats)
         self.feed: Feed | None = None
         self._door: Door | None = None
         self._leader: Leader | None = None
@@ -197,6 +198,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         }
         seams.keep_cookies_at_home()
         seams.attach(engine, on_leave=self._on_leave, on_closing=self._on_closing)
+        if config.fast:
+            fastpath.take_over(self.crawler, engine)
         self.crawler.signals.connect(self._on_idle, signals.spider_idle)
         self._leader = leader = Leader(run, process, min(ttl_ms, 5000), self.idle_before_close)
         self._tasks = [
@@ -285,7 +288,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 self.feed.judge(found, Outcome.FAILED, "bad_request")
                 self.feed.finish(found)
                 continue
-            self.stats.inc_value("scheduler/dequeued/redis")
+            self._inc("scheduler/dequeued/redis")
             return request
         return None
 
@@ -300,7 +303,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             self.stats.inc_value("scheduler/refused")
             return False
         self.feed.add([candidate])
-        self.stats.inc_value("scheduler/enqueued/redis")
+        self._inc("scheduler/enqueued/redis")
         return True
 
     def has_pending_requests(self) -> bool:

@@ -11,11 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import scrapy
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
+from scrapy.statscollectors import MemoryStatsCollector, StatsCollector
 
 from crawlproj.errors import CrawlError
 
@@ -72,6 +74,22 @@ def keep_cookies_at_home() -> None:
         cookies._split_domain = TLDExtract(
             cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True
         )
+
+
+def counter_of(stats: StatsCollector) -> Callable[..., None]:
+    """Return what increments a stat: ``count(key, by=1)``.
+
+    Scrapy's `inc_value` looks at every name it is asked for in three ways, eight times the cost of counting.
+    """
+    if type(stats) is not MemoryStatsCollector:
+        return stats.inc_value
+    get_values = partial(object.__getattribute__, stats, "_stats")
+
+    def count(key: str, by: int = 1) -> None:
+        values = get_values()
+        values[key] = values.get(key, 0) + by
+
+    return count
 
 
 def wake(engine: ExecutionEngine) -> None:

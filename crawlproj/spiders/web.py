@@ -32,18 +32,21 @@ from crawlproj.requests import decode_request
 logger = logging.getLogger(__name__)
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: Response headers a parser has use for.
-_HEADERS = (
-    "Content-Type",
-    "Content-Encoding",
-    "Content-Language",
-    "Last-Modified",
-    "ETag",
-    "Link",
-    "X-Robots-Tag",
-)
-#: What keeps values of one header apart, where a comma would not: X-Robots-Tag has commas inside.
-_SEPARATORS = {"X-Robots-Tag": b"\n"}
+#: Response headers a parser has use for, as Scrapy writes them and as people do.
+_HEADERS = {
+    name.title().encode(): name
+    for name in (
+        "Content-Type",
+        "Content-Encoding",
+        "Content-Language",
+        "Last-Modified",
+        "ETag",
+        "Link",
+        "X-Robots-Tag",
+    )
+}
+#: Its values have commas inside, so a line break keeps them apart.
+_ROBOTS_TAG = b"X-Robots-Tag"
 #: Flags of a body that is not whole.
 _CUT = frozenset({"cut", "dataloss", "partial"})
 _SEEDS_AT_ONCE = 5000
@@ -62,6 +65,10 @@ class WebSpider(Spider):
     custom_settings = {  # noqa: RUF012  # Scrapy declares it so
         "DOWNLOADER_MIDDLEWARES": {
             "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
+            # What these three do, ours below do at a tenth of the cost.
+            "scrapy.downloadermiddlewares.downloadtimeout.DownloadTimeoutMiddleware": None,
+            "scrapy.downloadermiddlewares.defaultheaders.DefaultHeadersMiddleware": None,
+            "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
             "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
             "scrapy.downloadermiddlewares.httpauth.HttpAuthMiddleware": None,
             "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
@@ -71,6 +78,7 @@ class WebSpider(Spider):
             "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
             "scrapy.downloadermiddlewares.httpcache.HttpCacheMiddleware": None,
             "crawlproj.middlewares.DomainFeedback": None,
+            "crawlproj.middlewares.TrafficStats": 850,
             "crawlproj.middlewares.RetryLater": 950,
         },
         "SPIDER_MIDDLEWARES": {
@@ -79,6 +87,7 @@ class WebSpider(Spider):
             "scrapy.spidermiddlewares.referer.RefererMiddleware": None,
             "scrapy.spidermiddlewares.urllength.UrlLengthMiddleware": None,
             "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
+            "scrapy.spidermiddlewares.metacopy.MetaCopyDetectionMiddleware": None,
         },
         "DEFAULT_REQUEST_HEADERS": {
             "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -166,10 +175,15 @@ class WebSpider(Spider):
 
     def request_of(self, lease: Lease) -> Request:
         """Return the request for a lease; called by the scheduler. A start URL may bring method and body."""
-        request = decode_request(lease.url, lease.extra, self) if lease.extra else Request(lease.url)
-        # Nothing of ours is there, and whoever can write to Redis must not choose a proxy past the guard.
-        request.meta.clear()
-        request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
+        # Canonical URLs are as safe as Scrapy would make them, at a third of the cost of a request.
+        meta: dict[str, Any] = {"verbatim_url": True}
+        if lease.extra:
+            request = decode_request(lease.url, lease.extra, self)
+            # Nothing of ours is there, and whoever can write to Redis must not choose a proxy past the guard.
+            request.meta.clear()
+            request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
+        else:
+            request = Request(lease.url, self.parse, meta=meta, errback=self.fail, dont_filter=True)
         config = self.config
         if _path(lease).sitemap_level:
             request.meta["download_cut"] = config.sitemap_bytes
@@ -189,10 +203,12 @@ class WebSpider(Spider):
             self._follow(response, lease, path)
         page = self._page(lease, response.status, path)
         page.latency_ms = int(response.meta.get("download_latency", 0) * 1000)
+        # As a plain dict: Headers' own methods bring into form again what is in form, at five times the cost.
+        came = dict.items(response.headers)
         page.headers = {
-            name: _SEPARATORS.get(name, b", ").join(values).decode("latin-1")
-            for name in _HEADERS
-            if (values := response.headers.getlist(name))
+            _HEADERS[name]: (b"\n" if name == _ROBOTS_TAG else b", ").join(values).decode("latin-1")
+            for name, values in came
+            if name in _HEADERS
         }
         page.body = response.body
         page.truncated = not _CUT.isdisjoint(response.flags)
