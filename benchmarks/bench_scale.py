@@ -34,8 +34,7 @@ async def measure_sites(report: Report, options: Options) -> None:
 
     def web(sites: int) -> Web:
         # Every site was visited once, robots.txt first, before the time is taken.
-        each = 2 + -(-pages // sites)
-        return Web(sites, each, pages, first=sites, close_after=1, settings=ALIKE)
+        return Web(sites, pages, first=sites, close_after=1, settings=ALIKE)
 
     costs = await measured(options, web, [100, 1000] if options.quick else [100, 1000, 10_000, 100_000])
     show(report, options, "sites", "sites", costs)
@@ -48,8 +47,7 @@ async def measure_waiting(report: Report, options: Options) -> None:
     pages = 500 if options.quick else 5000
 
     def web(waiting: int) -> Web:
-        sites = min(waiting // 10, 1000)
-        return Web(sites, waiting // sites, pages, first=sites)
+        return Web(1000, pages, first=1000, urls=waiting)
 
     sizes = [10_000, 20_000] if options.quick else [10_000, 100_000, 1_000_000]
     costs = await measured(options, web, [size for size in sizes if size <= options.most_urls])
@@ -62,7 +60,7 @@ async def measure_links(report: Report, options: Options) -> None:
     pages = 200 if options.quick else 1500
 
     def web(links: int) -> Web:
-        return Web(50, pages // 25, pages, first=100, links=links, page_bytes=100_000)
+        return Web(50, pages, first=100, links=links, page_bytes=100_000)
 
     costs = await measured(options, web, [10, 1000] if options.quick else [10, 30, 100, 300, 1000])
     show(report, options, "links", "links a page of 100 KB", costs)
@@ -73,7 +71,7 @@ async def measure_bytes(report: Report, options: Options) -> None:
     def web(size: int) -> Web:
         # Few of the large ones: they all wait in Redis for the parser.
         pages = min(200 if options.quick else 4000, 600_000_000 // size)
-        return Web(50, pages // 25 + 10, pages, first=100, page_bytes=size)
+        return Web(50, pages, first=100, page_bytes=size)
 
     sizes = [1000, 100_000] if options.quick else [1000, 4000, 16_000, 64_000, 256_000, 1_000_000, 2_000_000]
     costs = await measured(options, web, sizes)
@@ -85,7 +83,7 @@ async def measure_shards(report: Report, options: Options) -> None:
     pages = 500 if options.quick else 8000
 
     def web(shards: int) -> Web:
-        return Web(200, pages // 100, pages, shards=shards, parse=False)
+        return Web(200, pages, shards=shards, parse=False)
 
     costs = await measured(options, web, [1, 2] if options.quick else [1, 2, 3, 4])
     show(report, options, "shards", "shards", costs)
@@ -97,7 +95,7 @@ async def measure_tls(report: Report, options: Options) -> None:
     sizes = [1, 16] if options.quick else [1, 2, 4, 16, 64]
 
     def web(each: int, *, tls: bool) -> Web:
-        return Web(200, pages // 100, pages, tls=tls, close_after=each, parse=False)
+        return Web(200, pages, tls=tls, close_after=each, parse=False)
 
     plain = await measured(options, lambda each: web(each, tls=False), sizes)
     secure = await measured(options, lambda each: web(each, tls=True), sizes)

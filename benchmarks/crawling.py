@@ -7,6 +7,7 @@ and the parser finds all pages in the queue. Their start is left out.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ PROJECT = Path(__file__).parent.parent
 PATIENCE_S = 1800.0
 _LOOK_S = 0.1
 _ADMIT_AT_ONCE = 20_000
+_SPARE = 3000
 #: Pages a parser has before its time is taken.
 _PARSED_FIRST = 100
 _ASIDE = "bench:aside"
@@ -44,9 +46,10 @@ class Web:
     """What there is to crawl, and how much of it is: *first* pages before the time is taken, then *pages*."""
 
     sites: int
-    urls_each: int
     pages: int
     first: int = 500
+    #: URLs in all; never fewer than are to be fetched, and some more, since a shard does not stop at once.
+    urls: int = 0
     links: int = 10
     page_bytes: int = 10_000
     tls: bool = False
@@ -54,6 +57,10 @@ class Web:
     shards: int = 1
     parse: bool = True
     settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def urls_each(self) -> int:
+        return math.ceil(max(self.urls, self.first + self.pages + _SPARE) / self.sites)
 
 
 @dataclass(frozen=True, slots=True)
