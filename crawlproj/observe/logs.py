@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
@@ -84,11 +84,17 @@ class JsonLine(logging.Formatter):
 
 
 def make_handler(
-    form: str, file: Path | None = None, *, out: TextIO | None = None, datefmt: str | None = None
+    form: str,
+    file: Path | None = None,
+    *,
+    out: TextIO | None = None,
+    fmt: str | None = None,
+    datefmt: str | None = None,
 ) -> logging.Handler:
     """Return what writes the log to *file*, or to *out* (standard error).
 
-    *form* is CRAWL_LOG: ``text``, ``json``, or ``auto`` for text at a terminal and JSON elsewhere.
+    *form* is CRAWL_LOG: ``text``, ``json``, or ``auto`` for text at a terminal and JSON elsewhere. *fmt* is a
+    format of the user's own for text.
     """
     handler: logging.Handler
     if file is not None:
@@ -100,17 +106,30 @@ def make_handler(
         handler = logging.StreamHandler(stream)
         is_terminal = stream.isatty()
     is_text = is_terminal if form == "auto" else form == "text"
-    handler.setFormatter(TextLine(datefmt) if is_text else JsonLine())
+    text = logging.Formatter(fmt, datefmt) if fmt else TextLine(datefmt)
+    handler.setFormatter(text if is_text else JsonLine())
     return handler
 
 
-def error_in(line: str) -> str | None:
-    """Return what a line of a JSON log says at ERROR or above; None for any other line."""
+class Sayer(logging.Handler):
+    """Says what is logged at WARNING and above to a person, in a word: its time and place are in a file."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
+
+
+def said_in(line: str) -> tuple[str, str] | None:
+    """Return level and message of a line of a JSON log, with the end of its traceback; None for any other."""
     if not line.startswith('{"time"'):
         return None
     try:
         record = json.loads(line)
     except ValueError:
         return None
-    is_error = isinstance(record, Mapping) and record.get("level") in ("ERROR", "CRITICAL")
-    return str(record.get("message", "")) if is_error else None
+    why = str(record.get("exception", "")).strip().rpartition("\n")[2]
+    message = str(record.get("message", ""))
+    return str(record.get("level", "")), f"{message}: {why}" if why else message

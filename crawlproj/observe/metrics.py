@@ -4,6 +4,8 @@ Counting touches plain numbers only; Prometheus is met when somebody asks (`obse
 `docs/metrics.md` is printed from here by ``python -m crawlproj.observe.metrics``.
 """
 
+# ruff: noqa: RUF009, T201  # the fields are declarations, not shared values; it prints its page
+
 from __future__ import annotations
 
 from bisect import bisect_left

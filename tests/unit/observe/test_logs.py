@@ -118,12 +118,39 @@ def test_a_file_is_rotated_and_only_some_are_kept(
     assert all(path.stat().st_size <= 2000 for path in (tmp_path / "logs").iterdir())
 
 
-def test_errors_are_found_again_in_a_json_log(logger: logging.Logger) -> None:
+def test_what_a_json_log_says_can_be_read_again(logger: logging.Logger) -> None:
     out = io.StringIO()
     logger.addHandler(logs.make_handler("json", out=out))
 
     logger.error("Redis at %s is gone", "a:1")
-    logger.info("all is well")
+    try:
+        raise ValueError("no such page")
+    except ValueError:
+        logger.exception("broke")
     lines = [*out.getvalue().splitlines(), "Traceback (most recent call last):", '{"time": broken']
 
-    assert [logs.error_in(line) for line in lines] == ["Redis at a:1 is gone", None, None, None]
+    assert [logs.said_in(line) for line in lines] == [
+        ("ERROR", "Redis at a:1 is gone"),
+        ("ERROR", "broke: ValueError: no such page"),
+        None,
+        None,
+    ]
+
+
+def test_a_person_is_told_of_warnings_in_a_word(logger: logging.Logger) -> None:
+    said: list[str] = []
+    logger.addHandler(logs.Sayer(said.append))
+
+    logger.info("fine")
+    logger.warning("Redis is %s", "away")
+
+    assert said == ["Redis is away"]
+
+
+def test_a_format_of_the_users_own_is_kept_for_text(logger: logging.Logger) -> None:
+    out = io.StringIO()
+    logger.addHandler(logs.make_handler("text", out=out, fmt="%(levelname)s!%(message)s"))
+
+    logger.info("started")
+
+    assert out.getvalue() == "INFO!started\n"
