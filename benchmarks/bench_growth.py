@@ -56,14 +56,17 @@ class Size:
         return f"{self.urls:,} URLs of {self.domains:,} domains"
 
 
-MORE_WAITING = [Size(10_000, 1), Size(10_000, 10), Size(10_000, 100), Size(10_000, 1000)]
-MORE_DOMAINS = [Size(100, 10_000), Size(1000, 1000), Size(10_000, 100), Size(100_000, 10)]
+MORE_WAITING = [Size(10_000, pages) for pages in (1, 10, 100, 1000)]
+MORE_DOMAINS = [100, 1000, 10_000, 100_000]
+#: How many URLs all these domains have together.
+SHARED_URLS = 1_000_000
 #: Hardly any URL a domain: what a domain needs counts most.
 TINY_DOMAINS = Size(500_000, 2)
 PEER_URLS = 10_000_000
 
-QUICK_MORE_WAITING = [Size(1000, 1), Size(1000, 10), Size(1000, 50)]
-QUICK_MORE_DOMAINS = [Size(100, 200), Size(1000, 20), Size(5000, 4)]
+QUICK_MORE_WAITING = [Size(1000, pages) for pages in (1, 10, 50)]
+QUICK_MORE_DOMAINS = [100, 1000, 5000]
+QUICK_SHARED_URLS = 20_000
 QUICK_TINY_DOMAINS = Size(10_000, 2)
 QUICK_PEER_URLS = 20_000
 
@@ -203,16 +206,16 @@ def _batches(items: Iterator[str], size: int) -> Iterator[list[str]]:
 async def main(options: Options) -> None:
     with RedisServer(options.redis_server) as server:
         report = Report(server.version)
-    waiting, domains, tiny, peer = (
-        (QUICK_MORE_WAITING, QUICK_MORE_DOMAINS, QUICK_TINY_DOMAINS, QUICK_PEER_URLS)
+    waiting, domains, shared, tiny, peer = (
+        (QUICK_MORE_WAITING, QUICK_MORE_DOMAINS, QUICK_SHARED_URLS, QUICK_TINY_DOMAINS, QUICK_PEER_URLS)
         if options.quick
-        else (MORE_WAITING, MORE_DOMAINS, TINY_DOMAINS, PEER_URLS)
+        else (MORE_WAITING, MORE_DOMAINS, SHARED_URLS, TINY_DOMAINS, PEER_URLS)
     )
-    waiting, domains = (
-        [size for size in sizes if size.urls <= options.most_urls] for sizes in (waiting, domains)
-    )
-    await measure_growth(report, options, "domains", "domains", domains)
-    await measure_growth(report, options, "waiting", "URLs waiting", waiting)
+    urls = min(shared, options.most_urls)
+    by_domains = [Size(number, urls // number) for number in domains if number <= urls]
+    by_waiting = [size for size in waiting if size.urls <= options.most_urls]
+    await measure_growth(report, options, "domains", "domains", by_domains)
+    await measure_growth(report, options, "waiting", "URLs waiting", by_waiting)
     if tiny.urls <= options.most_urls:
         await measure_tiny(report, options, tiny)
     await measure_peer(report, options, min(peer, options.most_urls))

@@ -36,7 +36,8 @@ async def measure_sites(report: Report, options: Options) -> None:
         # Every site was visited once, robots.txt first, before the time is taken.
         return Web(sites, pages, first=sites, close_after=1, settings=ALIKE)
 
-    costs = await measured(options, web, [100, 1000] if options.quick else [100, 1000, 10_000, 100_000])
+    sizes = [100, 1000] if options.quick else [100, 1000, 10_000, 100_000]
+    costs = await measured(options, web, [size for size in sizes if size <= options.most_urls // 10])
     show(report, options, "sites", "sites", costs)
     want_small(report, "sites", costs)
     want_flat(report, "CPU of a shard a page, by sites", curve(costs, "shard_ms"))
