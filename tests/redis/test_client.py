@@ -87,6 +87,23 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 # Scripts
 
 
+@pytest.mark.parametrize(
+    ("argument", "arrives"),
+    [
+        ("caf\u00e9 \r\n$3", "caf\u00e9 \r\n$3".encode()),
+        ("", b""),
+        (b"\x00\xff\r\n*1", b"\x00\xff\r\n*1"),
+        (2**63 - 1, b"9223372036854775807"),
+        (-1, b"-1"),
+        (0.1, b"0.1"),
+    ],
+)
+async def test_every_kind_of_argument_arrives(
+    door: Door, argument: str | bytes | float, arrives: bytes
+) -> None:
+    assert await door.pipeline([("ECHO", argument), ("ECHO", "next")]) == [arrives, b"next"]
+
+
 async def test_a_script_runs_by_name(scripted: Door) -> None:
     assert await scripted.run("add_one", ["k"], []) == 1
     assert await scripted.run("put_value", ["v"], [b"\xff\x00"]) == b"\xff\x00"
