@@ -38,10 +38,8 @@ class Command(RunCommand):
 
         config, name = self.config(), self.run_name(opts)
         directory = self._run_directory(name)
-        delays = Delays.of(config)
-        tally = count_pages(directory / "pages", delays)
-        status = await self._status(name)
-        page = render(name, tally, made_at=datetime.now(UTC), delay_s=delays.usual_s, status=status)
+        tally = count_pages(directory / "pages", Delays.of(config))
+        page = render(name, tally, made_at=datetime.now(UTC), status=await self._status(name))
         path = Path(opts.output) if opts.output else directory / "report.html"
         try:
             path.write_text(page, encoding="utf-8")
@@ -49,7 +47,7 @@ class Command(RunCommand):
             raise BadArgument(
                 f"Cannot write {str(path)!r}: {exc.strerror or exc}. Choose with -o FILE."
             ) from exc
-        print(f"{path}: {tally.pages:,} pages of run {name}")
+        print(f"{path}: {tally.totals.pages:,} pages of run {name}")
         return None
 
     def _run_directory(self, name: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.errors import BadArgument, BadSegment
-from crawlproj.report.tally import Delays, DomainLine, Moment, PauseLine, Pauses, Tally
+from crawlproj.report.tally import Delays, DomainLine, Moment, PauseLine, Pauses, Tally, Totals
 from crawlproj.storage.parquet import ParquetSink
 from crawlproj.storage.reader import DAMAGE, committed_files
 
@@ -27,6 +26,12 @@ DEEPEST = 30
 _MOST_POINTS = 120
 #: A domain with fewer answers is not called slow.
 _FEWEST_ANSWERS = 3
+#: Errors of URLs that were not asked for: robots.txt or a rule of the run said no.
+_SKIPPED = ("robots", "excluded", "length")
+#: Rows have the time at which a shard came to a page, some hundredths of a second after its end. A pause
+#: counts as too short when it is so by more than both of these.
+_SHORT_BY_MS = 100
+_SHORT_BY_SHARE = 0.1
 _MEMORY = "512MB"
 _COPIED_ROWS = 20_000
 #: What is counted; text is never read.
@@ -129,6 +134,8 @@ def _prepare(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], scrat
     columns = ", ".join(_COLUMNS.names)
     connection.execute(
         f"CREATE VIEW pages AS SELECT {columns}, status BETWEEN 200 AND 299 AS is_good, "
+        f"status = 0 AND coalesce(error, '') IN {_SKIPPED} AS is_skipped, "
+        "status = 0 AND NOT is_skipped AS is_failure, "
         # As a number: to make times of Python's, DuckDB would want one more package.
         "epoch_ms(fetched_at) AS at_ms "
         f"FROM read_parquet([{names}], union_by_name = true)"
@@ -143,42 +150,15 @@ class _Counter:
         self._delays = delays
 
     def count(self) -> Tally:
-        [
-            (
-                pages,
-                domains,
-                begun_ms,
-                ended_ms,
-                body_bytes,
-                good,
-                failures,
-                http_errors,
-                same_body,
-                same_text,
-            )
-        ] = self._ask(
-            """
-                SELECT count(*), count(DISTINCT domain), min(at_ms), max(at_ms), sum(body_bytes),
-                    count(*) FILTER (is_good), count(*) FILTER (status = 0), count(*) FILTER (status >= 400),
-                    count(content_hash) FILTER (is_good) - count(DISTINCT content_hash) FILTER (is_good),
-                    count(simhash) FILTER (is_good) - count(DISTINCT simhash) FILTER (is_good)
-                FROM pages
-                """
-        )
+        totals = self._totals()
         return Tally(
-            pages=pages,
-            domains=domains,
-            begun=_moment(begun_ms),
-            ended=_moment(ended_ms),
-            body_bytes=int(body_bytes),
-            good=good,
-            failures=failures,
-            http_errors=http_errors,
-            same_body=same_body,
-            same_text=same_text,
-            moments=self._moments(begun_ms, ended_ms),
-            statuses=dict(self._ask("SELECT status, count(*) FROM pages GROUP BY 1 ORDER BY 2 DESC, 1")),
-            errors=self._commonest("error", "error IS NOT NULL"),
+            totals=totals,
+            moments=self._moments(totals.begun_ms, totals.ended_ms),
+            statuses=dict(
+                self._ask("SELECT status, count(*) FROM pages WHERE status > 0 GROUP BY 1 ORDER BY 2 DESC, 1")
+            ),
+            errors=self._commonest("error", "error IS NOT NULL AND NOT is_skipped"),
+            refusals=self._commonest("error", "is_skipped"),
             content_types=self._commonest("coalesce(content_type, 'unknown')", "is_good"),
             languages=self._commonest("coalesce(language, 'unknown')", "is_good"),
             top_domains=dict(
@@ -198,6 +178,19 @@ class _Counter:
 
     def _ask(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, list(values)).fetchall()
+
+    def _totals(self) -> Totals:
+        [row] = self._ask(
+            """
+            SELECT count(*), count(DISTINCT domain), min(at_ms), max(at_ms), sum(body_bytes)::BIGINT,
+                count(*) FILTER (is_good), count(*) FILTER (is_failure), count(*) FILTER (is_skipped),
+                count(*) FILTER (status >= 400),
+                count(content_hash) FILTER (is_good) - count(DISTINCT content_hash) FILTER (is_good),
+                count(simhash) FILTER (is_good) - count(DISTINCT simhash) FILTER (is_good)
+            FROM pages
+            """
+        )
+        return Totals(*row)
 
     def _commonest(self, what: str, where: str) -> dict[str, int]:
         """Return how often each of the commonest values is there, and the rest as "others"."""
@@ -227,8 +220,8 @@ class _Counter:
         rows = self._ask(
             """
             SELECT least(floor((at_ms - ?) / ?), ?)::INT AS slice,
-                count(*), count(*) FILTER (status = 0), sum(body_bytes)
-            FROM pages GROUP BY 1
+                count(*), count(*) FILTER (is_failure), sum(body_bytes)
+            FROM pages WHERE NOT is_skipped GROUP BY 1
             """,
             (begun_ms, width_s * 1000, slices - 1),
         )
@@ -285,12 +278,15 @@ class _Counter:
             WHERE delay_ms > 0 GROUP BY 1 ORDER BY min(pause_ms) / any_value(delay_ms), 1 LIMIT {TABLED}
             """
         )
-        [(below_delay,)] = self._ask("SELECT count(*) FROM pauses WHERE pause_ms < delay_ms")
+        [(too_short,)] = self._ask(
+            "SELECT count(*) FROM pauses WHERE delay_ms - pause_ms > greatest(?, delay_ms * ?)",
+            (_SHORT_BY_MS, _SHORT_BY_SHARE),
+        )
         return Pauses(
             self._binned(_PAUSES_MS, "pause_ms", "pauses WHERE delay_ms IS NOT NULL"),
             self._binned(_MULTIPLES, "pause_ms / delay_ms", "pauses WHERE delay_ms > 0"),
             [PauseLine(*row) for row in shortest],
-            below_delay,
+            too_short,
         )
 
     def _slowest(self) -> list[DomainLine]:
@@ -309,13 +305,13 @@ class _Counter:
         rows = self._ask(
             f"""
             WITH worst AS (
-                SELECT domain, count(*) AS n, count(*) FILTER (status = 0) AS failures,
+                SELECT domain, count(*) AS n, count(*) FILTER (is_failure) AS failures,
                     count(*) FILTER (status >= 400) AS http_errors
                 FROM pages GROUP BY 1 HAVING failures + http_errors > 0
                 ORDER BY failures + http_errors DESC, domain LIMIT {TABLED}
             ), troubles AS (
                 SELECT domain, mode(if(status = 0, coalesce(error, 'no answer'), status::VARCHAR)) AS trouble
-                FROM pages SEMI JOIN worst USING (domain) WHERE status = 0 OR status >= 400 GROUP BY 1
+                FROM pages SEMI JOIN worst USING (domain) WHERE is_failure OR status >= 400 GROUP BY 1
             )
             SELECT domain, n, failures, http_errors, trouble FROM worst JOIN troubles USING (domain)
             ORDER BY failures + http_errors DESC, domain
@@ -332,10 +328,6 @@ def _quantile(rows: Iterable[tuple[Any, ...]], least: float) -> int:
         if seen >= least:
             return int(value)
     return 0
-
-
-def _moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _quoted(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -28,7 +28,7 @@ dl div{padding:12px 16px}
 dt,dd span{color:var(--faint);font-size:13px}
 dd{margin:0;font-size:21px;font-weight:600;font-variant-numeric:tabular-nums}
 dd span{display:block;font-weight:400}
-.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,430px),1fr));gap:16px}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr));gap:16px}
 figure{margin:0;display:flex;flex-direction:column;overflow:hidden}
 figure svg{display:block;width:100%;height:auto}
 figcaption{padding:0 16px 12px;font-size:13px}
@@ -53,20 +53,19 @@ _RECORD = {
 }
 
 
-def render(
-    run: str, tally: Tally, *, made_at: datetime, delay_s: float, status: Mapping[str, Any] | None = None
-) -> str:
+def render(run: str, tally: Tally, *, made_at: datetime, status: Mapping[str, Any] | None = None) -> str:
     """Return the report of *run*. *status* is what Redis knows of it, where there is one."""
+    totals = tally.totals
     state = f", {status['state']}" if status else ""
     parts = [
         f"<h1>Crawl report: {escaped(run)}</h1>",
-        f"<p>{_day(tally.begun)} to {_day(tally.ended)} UTC{escaped(state)}</p>",
+        f"<p>{_day(_moment(totals.begun_ms))} to {_day(_moment(totals.ended_ms))} UTC{escaped(state)}</p>",
         _tiles(_numbers(tally)),
         _section("Pace", _pace(tally)),
         _section("Answers", _answers(tally)),
         _section("What was found", _found(tally)),
         _section("Domains", _domains(tally)),
-        _section("Politeness", _politeness(tally, delay_s)),
+        _section("Politeness", _politeness(tally)),
         _frontier(status) if status else "",
         f"<footer>Made {_day(made_at)} UTC by scrapy report, from committed pages.</footer>",
     ]
@@ -84,28 +83,34 @@ def render(
 
 def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
     """Return what is said up front: what it is, how much, and a word more."""
-    pages, seconds = tally.pages, tally.seconds
-    rate = f"{pages / seconds:,.1f}" if seconds else "-"
+    totals = tally.totals
+    pages, fetched, seconds = totals.pages, totals.fetched, totals.seconds
+    rate = f"{fetched / seconds:,.1f}" if seconds else "-"
     median_ms, _, slow_ms = tally.latency_ms
     return [
-        ("pages", f"{pages:,}", f"{share(tally.good, pages)} answered well (2xx)"),
+        ("pages", f"{pages:,}", f"{share(totals.good, pages)} answered well (2xx)"),
         ("time", _duration(seconds), "from the first page to the last"),
         ("pages a second", rate, "over all that time"),
-        ("bytes", _bytes(tally.body_bytes), f"{_bytes(tally.body_bytes / pages)} a page, unpacked"),
-        ("domains", f"{tally.domains:,}", f"{pages / tally.domains:,.1f} pages each"),
-        ("no answer", f"{tally.failures:,}", f"{share(tally.failures, pages)} of all pages"),
-        ("HTTP errors", f"{tally.http_errors:,}", f"{share(tally.http_errors, pages)}, 4xx and 5xx"),
+        (
+            "bytes",
+            _bytes(totals.body_bytes),
+            f"{_bytes(totals.body_bytes / (fetched or 1))} a page, unpacked",
+        ),
+        ("domains", f"{totals.domains:,}", f"{pages / totals.domains:,.1f} pages each"),
+        ("no answer", f"{totals.failures:,}", f"{share(totals.failures, pages)} of all pages"),
+        ("not allowed", f"{totals.skipped:,}", "never asked for: robots.txt, or a rule of the run"),
+        ("HTTP errors", f"{totals.http_errors:,}", f"{share(totals.http_errors, pages)}, 4xx and 5xx"),
         ("latency", f"{median_ms:,} ms", f"median; 99 of 100 within {slow_ms:,} ms"),
         (
             "duplicates",
-            f"{tally.same_body:,}",
-            f"{share(tally.same_body, tally.good)} the same bytes; {tally.same_text:,} the same text",
+            f"{totals.same_body:,}",
+            f"{share(totals.same_body, totals.good)} the same bytes; {totals.same_text:,} the same text",
         ),
     ]
 
 
 def _pace(tally: Tally) -> list[str]:
-    unit, unit_s = _unit(tally.seconds)
+    unit, unit_s = _unit(tally.totals.seconds)
     since = f"{unit} since the first page"
 
     def over_time(title: str, y: str, series: Mapping[str, Sequence[float]]) -> str:
@@ -132,16 +137,16 @@ def _answers(tally: Tally) -> list[str]:
         f"Half within {median_ms:,} ms, nine tenths within {most_ms:,} ms, 99 of 100 within {slow_ms:,} ms."
     )
     return [
-        _shares("Status", {_status(status): count for status, count in tally.statuses.items()}, tally.pages),
-        _shares("Errors", tally.errors, tally.pages, "Why there was no answer, or no text."),
+        _shares("Status", _outcomes(tally), tally.totals.pages),
+        _shares("Errors", tally.errors, tally.totals.pages, "Why there was no answer, or no text."),
         _columns("Latency", "ms to the first byte", tally.latencies, latency),
     ]
 
 
 def _found(tally: Tally) -> list[str]:
     return [
-        _shares("Content types", tally.content_types, tally.good, "Of pages with an answer of 2xx."),
-        _shares("Languages", tally.languages, tally.good, "As found in the text."),
+        _shares("Content types", tally.content_types, tally.totals.good, "Of pages with an answer of 2xx."),
+        _shares("Languages", tally.languages, tally.totals.good, "As found in the text."),
         _columns("Sizes", "bytes, unpacked", tally.sizes, "Of pages with an answer of 2xx."),
         _columns("Depth", "links from a seed", tally.depths),
         _figure(
@@ -149,9 +154,9 @@ def _found(tally: Tally) -> list[str]:
                 "Duplicates",
                 "pages",
                 {
-                    "nothing like it before": tally.good - tally.same_body,
-                    "same bytes as another": tally.same_body,
-                    "same text as another": tally.same_text,
+                    "nothing like it before": tally.totals.good - tally.totals.same_body,
+                    "same bytes as another": tally.totals.same_body,
+                    "same text as another": tally.totals.same_text,
                 },
                 width_px=_WIDTH_PX,
             ),
@@ -161,24 +166,27 @@ def _found(tally: Tally) -> list[str]:
 
 
 def _domains(tally: Tally) -> list[str]:
-    others = tally.domains - len(tally.top_domains)
-    rest = f"And {others:,} more domains with {tally.pages - sum(tally.top_domains.values()):,} pages."
+    others = tally.totals.domains - len(tally.top_domains)
+    rest = f"And {others:,} more domains with {tally.totals.pages - sum(tally.top_domains.values()):,} pages."
     return [
-        _shares("Largest domains", tally.top_domains, tally.pages, rest if others else ""),
+        _shares("Largest domains", tally.top_domains, tally.totals.pages, rest if others else ""),
         _columns("Domains by their pages", "pages of a domain", tally.domains_by_pages, y="domains"),
         _failing(tally.failing),
         _slowest(tally.slowest),
     ]
 
 
-def _politeness(tally: Tally, delay_s: float) -> list[str]:
+def _politeness(tally: Tally) -> list[str]:
     pauses = tally.pauses
     measure = "From the end of one answer of a domain to the beginning of the request for its next."
-    against = f"{pauses.below_delay:,} of {pauses.with_delay:,} below the delay, by the clocks of the shards."
+    against = (
+        f"{pauses.too_short:,} of {pauses.with_delay:,} too short by more than a tenth and 0.1 s. Less tells "
+        "nothing: times are those at which a shard came to a page, a little after its end."
+    )
     return [
         _columns("Pauses", "seconds", pauses.by_length, measure, y="pauses"),
         _columns("Pauses against the delay", "times the delay", pauses.by_multiple, against, y="pauses"),
-        _shortest(pauses.shortest, delay_s),
+        _shortest(pauses.shortest),
     ]
 
 
@@ -186,7 +194,7 @@ def _frontier(status: Mapping[str, Any]) -> str:
     tiles = [(name, f"{status[key]:,}", "") for key, name in _RECORD.items()]
     reasons = [(name, f"{count:,}") for name, count in status["by_reason"].items()]
     filtered = [(name, f"{count:,}") for name, count in status["filtered"].items()]
-    reason = f"<p>{escaped(status['reason'])}</p>" if status["reason"] else ""
+    reason = f"<p>Why it ended: {escaped(status['reason'])}</p>" if status["reason"] else ""
     return (
         f"<h2>URLs, as Redis knows them</h2>{reason}{_tiles(tiles)}<p>&nbsp;</p>"
         f'<div class="cards">{_table("Outcomes by reason", ["reason", "URLs"], reasons)}'
@@ -216,13 +224,11 @@ def _slowest(lines: Iterable[DomainLine]) -> str:
     return _table("Slowest domains", ["domain", "answers", "mean latency", "longest"], rows)
 
 
-def _shortest(lines: Iterable[PauseLine], delay_s: float) -> str:
+def _shortest(lines: Iterable[PauseLine]) -> str:
     rows = [
         (line.domain, f"{line.pauses:,}", f"{line.shortest_s:.3f} s", f"{line.delay_s:g} s") for line in lines
     ]
-    return _table(
-        f"Shortest pauses (DOWNLOAD_DELAY is {delay_s:g} s)", ["domain", "pauses", "shortest", "delay"], rows
-    )
+    return _table("Shortest pauses", ["domain", "pauses", "shortest", "delay"], rows)
 
 
 def _section(title: str, cards: Iterable[str]) -> str:
@@ -261,9 +267,15 @@ def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     )
 
 
+def _outcomes(tally: Tally) -> dict[str, int]:
+    """Return what became of the pages; what there was most of first."""
+    skipped = {f"not allowed: {reason}": count for reason, count in tally.refusals.items()}
+    answered = {_status(status): count for status, count in tally.statuses.items()}
+    failures = {"no answer": tally.totals.failures} if tally.totals.failures else {}
+    return dict(sorted((answered | failures | skipped).items(), key=lambda outcome: -outcome[1]))
+
+
 def _status(status: int) -> str:
-    if not status:
-        return "no answer"
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -293,6 +305,10 @@ def _bytes(count: float) -> str:
         if count >= scale:
             return f"{count / scale:,.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _day(moment: datetime) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from crawlproj.config import Config
 from crawlproj.model.urls import domain_of_host
@@ -70,7 +69,8 @@ class Pauses:
     #: In multiples of the delay, of domains that have one.
     by_multiple: dict[str, int]
     shortest: list[PauseLine]
-    below_delay: int
+    #: Shorter than the delay by more than the clocks explain.
+    too_short: int
 
     @property
     def with_delay(self) -> int:
@@ -78,27 +78,45 @@ class Pauses:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """The numbers of a run. Dicts are in the order in which they are to be shown."""
-
+class Totals:
     pages: int
     domains: int
-    begun: datetime
-    ended: datetime
+    begun_ms: int
+    ended_ms: int
+    #: Of bodies, unpacked.
     body_bytes: int
     #: Answers of 2xx.
     good: int
-    #: No answer at all.
+    #: No answer.
     failures: int
+    #: Not asked for: robots.txt or a rule of the run said no.
+    skipped: int
     #: Answers of 4xx and 5xx.
     http_errors: int
     #: Good pages whose body another one has, too, without the first of each.
     same_body: int
     #: The same, of their texts, by simhash.
     same_text: int
+
+    @property
+    def fetched(self) -> int:
+        return self.pages - self.skipped
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended_ms - self.begun_ms) / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The numbers of a run. Dicts are in the order in which they are to be shown."""
+
+    totals: Totals
     moments: list[Moment]
     statuses: dict[int, int]
     errors: dict[str, int]
+    #: Why URLs were skipped.
+    refusals: dict[str, int]
     content_types: dict[str, int]
     languages: dict[str, int]
     top_domains: dict[str, int]
@@ -111,7 +129,3 @@ class Tally:
     pauses: Pauses
     slowest: list[DomainLine]
     failing: list[DomainLine]
-
-    @property
-    def seconds(self) -> float:
-        return (self.ended - self.begun).total_seconds()
