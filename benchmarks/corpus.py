@@ -161,9 +161,7 @@ def _newest_package(pattern: str) -> str:
 
 def _download(name: str, cache: Path) -> Path:
     if not list(cache.glob(f"{name}_*.deb")):
-        subprocess.run(
-            ["apt-get", "download", "--quiet", name], cwd=cache, check=True, stderr=subprocess.DEVNULL
-        )
+        subprocess.run(["apt-get", "download", name], cwd=cache, check=True, capture_output=True)
     return next(cache.glob(f"{name}_*.deb"))
 
 

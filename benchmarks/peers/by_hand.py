@@ -28,7 +28,7 @@ CONNECTIONS = 64
 PER_HOST = 8
 BATCH = 32
 _WAIT_S = 5
-_UNSEEN = ["head", "script", "style", "noscript", "template"]
+_UNSEEN = ["script", "style", "noscript", "template"]
 
 
 async def fetch(redis_url: str) -> None:
@@ -43,7 +43,7 @@ async def fetch(redis_url: str) -> None:
             url = await urls.get()
             async with session.get(url, allow_redirects=False) as response:
                 body = await response.read()
-                done.append(pack((url, response.status, response.charset, body)))
+                done.append(pack((url, response.status, response.charset or "utf-8", body)))
             has_done.set()
 
     async def ship() -> None:
@@ -76,7 +76,7 @@ def parse(redis_url: str, seeds: list[str], store: Path) -> None:
     seen = set(seeds)
     to_come = len(seen)
     client.rpush(URLS, "\n".join(seeds))
-    unpack = msgspec.msgpack.Decoder(tuple[str, int, str | None, bytes]).decode
+    unpack = msgspec.msgpack.Decoder(tuple[str, int, str, bytes]).decode
     to_json = msgspec.json.Encoder().encode
     with store.open("wb", buffering=1 << 20) as lines:
         while to_come:
@@ -84,7 +84,9 @@ def parse(redis_url: str, seeds: list[str], store: Path) -> None:
             new: list[str] = []
             for data in batch:
                 url, status, charset, body = unpack(data)
-                page, links = read_page(url, status, body.decode(charset or "utf-8", errors="replace"))
+                # Lexbor takes UTF-8 as it is.
+                html = body if charset.lower() == "utf-8" else body.decode(charset, "replace")
+                page, links = read_page(url, status, html)
                 lines.write(to_json(page) + b"\n")
                 for link in links:
                     if link not in seen:
@@ -96,11 +98,9 @@ def parse(redis_url: str, seeds: list[str], store: Path) -> None:
     client.rpush(URLS, END)
 
 
-def read_page(url: str, status: int, html: str) -> tuple[dict[str, object], list[str]]:
+def read_page(url: str, status: int, html: str | bytes) -> tuple[dict[str, object], list[str]]:
     tree = LexborHTMLParser(html)
-    hrefs = {
-        (node.attributes.get("href") or "").partition("#")[0] for node in tree.css("a[href], area[href]")
-    }
+    hrefs = {(node.attrs.get("href") or "").partition("#")[0] for node in tree.css("a[href], area[href]")}
     hrefs.discard("")
     links = []
     for href in hrefs:
