@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
-from crawlproj.model.urls import domain_of
+from crawlproj.model.urls import domain_of, origin_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 
@@ -273,8 +273,14 @@ class Frontier:
     def _grouped(self, candidates: Iterable[Candidate]) -> Iterable[tuple[int, list[str | int]]]:
         """Yield (partition, script arguments), a call each, of at most _ADMIT_BATCH candidates."""
         by_domain: defaultdict[str, list[Candidate]] = defaultdict(list)
+        # Of a page nearly all links are of one origin.
+        domains: dict[str, str] = {}
         for candidate in candidates:
-            by_domain[domain_of(candidate.url)].append(candidate)
+            origin = origin_of(candidate.url)
+            domain = domains.get(origin)
+            if domain is None:
+                domain = domains[origin] = domain_of(origin)
+            by_domain[domain].append(candidate)
         open_calls: dict[int, tuple[int, list[str | int]]] = {}
         for domain, members in by_domain.items():
             partition = partition_of(domain, self.partitions)
