@@ -55,6 +55,10 @@ _STEPS: tuple[Callable[..., Any], ...] = (
 _KNOWN = frozenset({"e9c1393be07dc7fb"})
 
 
+#: Stands for the end of what a callback yields, which may be None.
+_END = object()
+
+
 class CannotTakeOver(Exception):
     """Why requests must go Scrapy's own way."""
 
@@ -239,11 +243,11 @@ class FastPath:
         outputs = callback(response, **response.request.cb_kwargs)
         while True:
             try:
-                output = next(outputs, None)
+                output = next(outputs, _END)
             except Exception:  # noqa: BLE001  # the spider's, and told as such
                 self._scraper.handle_spider_error(_failure(), request, response)
                 return
-            if output is None:
+            if output is _END:
                 return
             if type(output) is self._plain_item:
                 await self._hand_on(output, response)

@@ -83,13 +83,15 @@ class TrafficStats:
     def process_request(self, request: Request) -> None:
         self._inc("downloader/request_count")
         self._inc(f"downloader/request_method_count/{request.method}")
-        # "GET /path HTTP/1.1" and "Host: name", each with the end of its line: 24 characters around them.
-        rest = request.url.partition("://")[2]
-        self._inc("downloader/request_bytes", len(request.method) + len(rest) + _size(request.headers) + 24)
+        # "GET /path HTTP/1.1", "Host: name" and the empty line have 22 characters around those of the URL.
+        url_bytes = len(request.url) - request.url.find("://") - 3
+        head_bytes = len(request.method) + url_bytes + 22 + _size(request.headers)
+        self._inc("downloader/request_bytes", head_bytes + len(request.body))
 
     def process_response(self, request: Request, response: Response) -> Response:
         self._inc("downloader/response_count")
         self._inc(f"downloader/response_status_count/{response.status}")
+        # "HTTP/1.1 200 OK" and the empty line; other words of a status are a few bytes longer.
         self._inc("downloader/response_bytes", len(response.body) + _size(response.headers) + 19)
         return response
 

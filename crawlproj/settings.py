@@ -33,6 +33,8 @@ DOWNLOAD_DELAY_JITTER = 0.0
 
 #: Domains a shard fetches from at the same time: each has one request in flight.
 CONCURRENT_REQUESTS = 128
+#: The short way through Scrapy (docs/fast.md); CRAWL_FAST=0 in the environment goes Scrapy's own.
+CRAWL_FAST = os.environ.get("CRAWL_FAST", "1") != "0"
 DOWNLOAD_TIMEOUT = 30
 #: Links from a seed to the last page fetched; 0 means no limit.
 DEPTH_LIMIT = 0

@@ -167,6 +167,7 @@ class Feed:
         self._stir = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0
 
     # -- what the scheduler calls: memory only --
 
@@ -182,12 +183,13 @@ class Feed:
             if isinstance(verdict, RobotsFetch):
                 self.pacer.ask_first(lease)
                 return verdict
-            self._slow_down(lease, now_s)
             held = self._held[lease.token]
-            if verdict is not None:
+            if isinstance(verdict, Refusal):
                 held.has_ended = True
                 self._refuse(lease, verdict, self.pacer.skip(lease), now_s)
                 continue
+            if verdict:
+                self.pacer.slow_down(lease.domain, verdict)
             held.handed_out_s = now_s
             if self.pacer.buffered < self._limits.batch // 2:
                 self._stir.set()
@@ -206,7 +208,6 @@ class Feed:
         self.fetched_bytes += fetched_bytes
         held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
         self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
-        self._arm_timer(now_s)
         if park and ended.trouble is Trouble.SITE:
             # It is parked with its site, however often it was tried.
             return True
@@ -644,11 +645,6 @@ class Feed:
         if settlement.outcome is not Outcome.PACED:
             self._by_partition[settlement.lease.partition] -= 1
 
-    def _slow_down(self, lease: Lease, now_s: float) -> None:
-        delay_s = self._gate.crawl_delay_s(lease.url, now_s)
-        if delay_s:
-            self.pacer.slow_down(lease.domain, delay_s)
-
     def _refuse(self, lease: Lease, refusal: Refusal, next_at_s: float, now_s: float) -> None:
         """Settle *lease*, which may not be fetched: for good, or until its robots.txt can be read."""
         if refusal.outcome is Outcome.RETRY:
@@ -703,12 +699,20 @@ class Feed:
             self._settle_later(Settlement(held.lease, outcome, "stuck"), held.next_at_s)
 
     def _arm_timer(self, now_s: float) -> None:
+        """Have the scheduler asked when time alone brings something. To ring too early does no harm."""
         due_in_s = self.pacer.due_in_s(now_s)
-        if self._timer:
+        if due_in_s is None or self._closing:
+            return
+        if self._timer is not None:
+            if self._timer_at_s <= now_s + due_in_s:
+                return
             self._timer.cancel()
-            self._timer = None
-        if due_in_s is not None and not self._closing:
-            self._timer = asyncio.get_running_loop().call_later(due_in_s, self._on_work)
+        self._timer_at_s = now_s + due_in_s
+        self._timer = asyncio.get_running_loop().call_later(due_in_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._on_work()
 
     def _end(self, reason: str, error: CrawlError | None) -> None:
         if not self._ended:

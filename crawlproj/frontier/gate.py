@@ -78,13 +78,16 @@ class Gate:
         """Return the name our rules are looked up by."""
         return self.robots.agent if self.robots else ""
 
-    def look(self, lease: Lease, now_s: float, *, is_back: bool = False) -> RobotsFetch | Refusal | None:
-        """Return None if *lease* may be fetched, else why not, or the robots.txt to fetch first.
+    def look(self, lease: Lease, now_s: float, *, is_back: bool = False) -> RobotsFetch | Refusal | float:
+        """Return the Crawl-delay of its site (0: none) if *lease* may be fetched.
+
+        Else why not, or the robots.txt to fetch first.
 
         *is_back*: its domain was parked, and is tried again now; so is a robots.txt that could not be had.
         """
         if (reason := self._refusal(lease.url)) is not None:
             return Refusal(Outcome.SKIPPED, reason)
+        delay_s = 0.0
         if self.robots is not None and not lease.extra.startswith(ROBOTS_FOR):
             origin = origin_of(lease.url)
             rules = self.robots.cache.get(origin, now_s)
@@ -95,21 +98,17 @@ class Gate:
                 return Refusal(Outcome.RETRY, "robots_unreachable")
             if not rules.may_fetch(lease.url):
                 return Refusal(Outcome.SKIPPED, "robots")
+            delay_s = rules.crawl_delay_s or 0.0
         # Once for each URL: what is tried again was counted before.
         if self._traps is None or lease.attempt or FREED in lease.extra:
-            return None
+            return delay_s
         reason = self._traps.judge(lease.domain, lease.url)
-        return Refusal(Outcome.TRAPPED, reason) if reason is not None else None
+        return Refusal(Outcome.TRAPPED, reason) if reason is not None else delay_s
 
     def take_back(self, lease: Lease) -> None:
         """Tell that *lease*, which might be fetched, was not."""
         if self._traps is not None and not lease.attempt:
             self._traps.take_back(lease.domain, lease.url)
-
-    def crawl_delay_s(self, url: str, now_s: float) -> float:
-        """Return the Crawl-delay of the site of *url*, 0 if it has none or is not known."""
-        rules = self.robots.cache.get(origin_of(url), now_s) if self.robots else None
-        return rules.crawl_delay_s or 0.0 if rules else 0.0
 
     def learn(self, origin: str, rules: RobotRules, now_s: float) -> KnownRules:
         """Take in what the robots.txt of *origin* says; returns what is in force from now on."""

@@ -42,7 +42,8 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
-#: One for all pages: a new one for each costs a third more. So pages are unpacked in one thread.
+#: One for all pages: a new one for each costs a third more. So pages are packed, and unpacked, in one thread.
+_compressor = zstandard.ZstdCompressor(level=1)
 _decompressor = zstandard.ZstdDecompressor()
 
 
@@ -50,7 +51,7 @@ def pack(page: Page) -> bytes:
     """Return *page* as bytes. A body the server did not compress is compressed when that makes it smaller."""
     body, plain_bytes = page.body, -1
     if len(body) > _SMALL_BYTES and not _came_compressed(page.headers):
-        smaller = zstandard.ZstdCompressor(level=1).compress(body)
+        smaller = _compressor.compress(body)
         if len(smaller) < len(body):
             body, plain_bytes = smaller, len(body)
     return VERSION + _encoder.encode(
