@@ -49,8 +49,9 @@ def test_segments_of_several_formats_are_counted_together(store: Store) -> None:
     assert count_pages(directory, ONE_SECOND).totals.pages == 3
 
 
-def test_the_slices_of_time_add_up_to_all_pages_and_show_when_nothing_came(store: Store) -> None:
-    directory = store([a_row(0), a_row(0.1), a_row(9.5, status=0, error="timeout"), a_row(10)])
+def test_the_slices_of_time_add_up_to_what_was_fetched_and_show_when_nothing_came(store: Store) -> None:
+    skipped = a_row(0.2, status=0, error="robots")
+    directory = store([a_row(0), a_row(0.1), skipped, a_row(9.5, status=0, error="timeout"), a_row(10)])
 
     moments = count_pages(directory, ONE_SECOND).moments
 
