@@ -138,7 +138,9 @@ async def _fetch(run: Run, redis: RedisServer, web: Web, folder: Path) -> tuple[
 
 
 async def _fetched(run: Run, pages: int) -> bool:
-    return (await run.figures()).fetched >= pages
+    """Whether all shards have begun and so many pages are fetched."""
+    figures = await run.figures()
+    return figures.owned == PARTITIONS and figures.fetched >= pages
 
 
 async def _parse(run: Run, redis: RedisServer, folder: Path) -> tuple[float, float, float]:
