@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import urllib.request
@@ -21,7 +22,8 @@ def trouble_in(metrics: str) -> str:
     if not any(name == "process_start_time_seconds" for name, _, _ in samples):
         return "no process tells its figures"
     for name, labels, value in samples:
-        if name == "heartbeat_age_seconds" and float(value) > OLDEST_HEARTBEAT_S:
+        # Infinite: it has no number yet, as it has just begun.
+        if name == "heartbeat_age_seconds" and OLDEST_HEARTBEAT_S < float(value) < math.inf:
             return f"the last heartbeat is {float(value):.0f} s old: {labels}"
     return ""
 
