@@ -166,10 +166,10 @@ class FastPath:
             logger.exception("a request was lost on its way", extra={"url": request.url})
         finally:
             del self._tasks[request]
-            self._slot.remove_request(request)
             if not self._is_turn_due:
                 self._is_turn_due = True
                 self._loop.call_soon(self._turn)
+            self._slot.remove_request(request)
 
     def _turn(self) -> None:
         self._is_turn_due = False
