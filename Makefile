@@ -3,6 +3,7 @@
 #   make crawl                     crawl the bundled simulated web
 #   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, URLs, or a profile)
 #   make test                      check, then every test
+#   make bench                     the whole job on real pages beside its peers; benchmarks/README.md
 #
 # Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
 PYTHON  ?= python3

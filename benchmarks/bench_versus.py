@@ -29,7 +29,7 @@ from crawlproj.charts import bar_chart, stacked_bars
 from crawlproj.storage.reader import read_pages
 
 ROUNDS = 3
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
 #: Of every so many pages the words are compared.
 CHECK_EVERY = 10
 HERE = Path(__file__).parent
@@ -357,7 +357,7 @@ def _share(ratio: float) -> str:
     return f"1/{1 / ratio:.1f}" if ratio < 0.5 else f"{ratio:.2f}x"
 
 
-def plot(results: dict[str, list[Measured]]) -> None:
+def plot(report: Report, results: dict[str, list[Measured]]) -> None:
     parts = {
         name: {kind: max(median([m.cpu_ms(kind) for m in measured]), 0.0) for kind in KINDS}
         for name, measured in results.items()
@@ -371,6 +371,7 @@ def plot(results: dict[str, list[Measured]]) -> None:
         ("versus-rate", bar_chart("The whole job on this machine", "pages/s", rates)),
     ):
         (RESULTS / f"{file}.svg").write_text(svg)
+        report.tables[0].notes += ["", f"![{file}]({file}.svg)"]
 
 
 def main() -> None:
@@ -406,7 +407,7 @@ def compare(options: Options, rounds: int, only: str, *, gzip: bool) -> None:
     tell(report, corpus, results)
     judge(report, results)
     if not (options.quick or only or gzip):
-        plot(results)
+        plot(report, results)
     report.finish(options)
 
 

@@ -21,7 +21,13 @@ from typing import Any
 HERE = Path(__file__).parent
 PROJECT = HERE.parent
 RESULTS = HERE / "results"
-PACKAGES = {"scrapy": "scrapy", "scrapy_redis": "scrapy-redis", "redis_py": "redis"}
+PACKAGES = {
+    "scrapy": "scrapy",
+    "scrapy_redis": "scrapy-redis",
+    "redis_py": "redis",
+    "aiohttp": "aiohttp",
+    "selectolax": "selectolax",
+}
 
 
 def main() -> int:
@@ -156,7 +162,8 @@ def summary() -> str:
 
 def shown(name: str, record: dict[str, Any]) -> list[str]:
     redis = f", Redis {record['redis_version']}" if record["redis_version"] else ""
-    packages = ", ".join(f"{package} {record[key]}" for key, package in PACKAGES.items())
+    # Older records name fewer.
+    packages = ", ".join(f"{package} {record[key]}" for key, package in PACKAGES.items() if key in record)
     machine = f"{record['cores']} cores, Python {record['python']}, {packages}"
     lines = [f"## {name}{redis}", ""]
     lines += [f"{record['date']}, {record['took_s']} s, commit {record['commit']}; {machine}"]
