@@ -153,12 +153,12 @@ async def besides_extraction(
         config=load_config({"CRAWL_DATA": data}),
         is_over=is_over,
     )
-    worker.extract = lambda page, options: known[page.url]  # type: ignore[assignment]
+    worker.extract = lambda page, options: known[page.url]  # type: ignore[attr-defined]
     redis_s, python_s = server.cpu_s(), time.process_time()
     try:
         await parser.run()
     finally:
-        worker.extract = extract
+        worker.extract = extract  # type: ignore[attr-defined]
     python_s, redis_s = time.process_time() - python_s, server.cpu_since_s(redis_s)
     await door.close()
     return python_s / len(pages) * 1000, redis_s / len(pages) * 1000
