@@ -34,7 +34,7 @@ def host_of(site: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request, when its answer was written."""
+    """One request, and when it was read: before its answer was sent, so before it ended."""
 
     host: str
     path: str
@@ -157,6 +157,7 @@ class _Visit(asyncio.Protocol):
         path = self._request.split(b" ", 2)[1].decode()
         self._request = b""
         self._left -= 1
+        self._log.append((self._host, path, time.time()))
         last = b"Connection: close\r\n\r\n" if self._left == 0 else b"\r\n"
         if path == "/robots.txt":
             self._transport.write(_NOT_FOUND + last)
@@ -164,7 +165,6 @@ class _Visit(asyncio.Protocol):
             body = self._pages.page(self._host, path.rpartition("/")[2])
             head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: %d\r\n"
             self._transport.write(head % len(body) + last + body)
-        self._log.append((self._host, path, time.time()))
         if self._left == 0:
             self._transport.close()
 
