@@ -33,19 +33,37 @@ def test_everything_is_downloaded_past_the_address_guard(crawler: Crawler) -> No
 
 
 def test_whoever_crawls_introduces_himself(crawler: Crawler) -> None:
-    middlewares = crawler.settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+    middlewares = crawler.settings.get_component_priority_dict_with_base("DOWNLOADER_MIDDLEWARES")
 
     assert middlewares["crawlproj.middlewares.Introduction"] == 500
-    assert middlewares["scrapy.downloadermiddlewares.useragent.UserAgentMiddleware"] is None
+    assert "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware" not in middlewares
 
 
 def test_redirects_and_retries_are_left_to_the_frontier(crawler: Crawler) -> None:
-    middlewares = crawler.settings.getwithbase("DOWNLOADER_MIDDLEWARES")
+    middlewares = crawler.settings.get_component_priority_dict_with_base("DOWNLOADER_MIDDLEWARES")
 
-    assert middlewares["scrapy.downloadermiddlewares.redirect.RedirectMiddleware"] is None
-    assert middlewares["scrapy.downloadermiddlewares.retry.RetryMiddleware"] is None
+    assert "scrapy.downloadermiddlewares.redirect.RedirectMiddleware" not in middlewares
+    assert "scrapy.downloadermiddlewares.retry.RetryMiddleware" not in middlewares
     assert middlewares["crawlproj.middlewares.RetryLater"] == 950
-    assert middlewares["crawlproj.middlewares.DomainFeedback"] is None
+    assert "crawlproj.middlewares.DomainFeedback" not in middlewares
+
+
+@pytest.mark.parametrize("table", ["DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS"])
+def test_scrapy_does_not_even_load_what_is_off(crawler: Crawler, table: str) -> None:
+    named = {*crawler.settings[table], *crawler.settings[f"{table}_BASE"]}
+
+    assert not any("cookies" in path or "referer" in path or "remote_control" in path for path in named)
+
+
+def test_what_a_switch_turns_on_is_loaded() -> None:
+    settings = Settings()
+    settings.setmodule(project, priority="project")
+    settings.set("TELNETCONSOLE_ENABLED", True, priority="cmdline")
+
+    crawler = Crawler(WebSpider, settings)
+
+    extensions = crawler.settings.get_component_priority_dict_with_base("EXTENSIONS")
+    assert "scrapy.extensions.telnet.TelnetConsole" in extensions
 
 
 def test_what_the_command_line_says_goes_over_the_spiders_own_settings() -> None:
