@@ -16,6 +16,7 @@ from measuring import process_cpu_s
 _LOOK_EVERY_S = 0.025
 #: Looking for new processes costs more.
 _LOOKS_PER_SEARCH = 10
+_END_WITHIN_S = 20.0
 
 
 @dataclass(slots=True)
@@ -65,12 +66,21 @@ def watch(children: list[subprocess.Popen[bytes]], kind_of: Callable[[str], str]
             time.sleep(_LOOK_EVERY_S)
     finally:
         for child in waiting.values():
-            child.kill()
-            child.wait()
+            _end(child)
     for pid, (cpu_s, peak_bytes) in seen.items():
         cost.cpu_s[kinds[pid]] += cpu_s
         cost.peak_bytes[kinds[pid]] = max(cost.peak_bytes[kinds[pid]], peak_bytes)
     return cost
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    # Asked first: a supervisor has children of its own to end.
+    child.terminate()
+    try:
+        child.wait(_END_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _look(
