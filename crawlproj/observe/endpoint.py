@@ -105,6 +105,9 @@ class Endpoint:
     # -- the thread --
 
     def _work(self) -> None:
+        # Here and not at module level: few processes are asked, and it takes a while to import.
+        import crawlproj.observe.exposition  # noqa: F401
+
         next_s = time.monotonic() + self._telling.every_s
         while not self._is_closing.is_set():
             wait_s = max(0.0, next_s - time.monotonic())
@@ -174,7 +177,6 @@ class Endpoint:
         self.url = f"http://{_in_url(telling.host)}:{port}/metrics"
 
     def _answer(self) -> bytes:
-        # Not at module level: few processes are asked, and it takes a while to import.
         from crawlproj.observe.exposition import exposition
 
         told = self._save()

@@ -140,6 +140,9 @@ class Metrics:
     #: The figures of the run, if this process leads it; see `RUN_METRICS`.
     run_figures: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
 
+    def note_redis_error(self) -> None:
+        self.redis_errors += 1
+
     def snapshot(self) -> Snapshot:
         """Return all figures as they are now. May be called from any thread."""
         taken = Snapshot(run_figures=dict(self.run_figures))

@@ -94,9 +94,10 @@ class ProcessFigures:
     def show_in(self, metrics: Metrics) -> None:
         """Have *metrics* tell what every process has, whatever its kind."""
         metrics.memory_bytes = memory_bytes
-        metrics.open_descriptors = self.descriptors.count
-        metrics.open_descriptors_max = most_descriptors
+        # Asked for in the order of their declaration, so the second finds what the first has counted.
         metrics.redis_connections = lambda: self.descriptors.count()["redis"]
+        metrics.open_descriptors = lambda: self.descriptors.last
+        metrics.open_descriptors_max = most_descriptors
         metrics.process_start_time_seconds = lambda: self._started_ms / 1000
 
     def close(self) -> None:
