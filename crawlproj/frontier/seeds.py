@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
-
-from publicsuffixlist import PublicSuffixList
 
 from crawlproj.errors import BadUrl, NoSeeds
 from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.model.records import Candidate
-from crawlproj.model.urls import canonicalise
+from crawlproj.model.urls import canonicalise, is_below_known_suffix
 
 #: Why rules refuse a seed.
 _REFUSALS = {
@@ -21,17 +18,11 @@ _REFUSALS = {
 }
 
 
-@cache
-def _suffixes() -> PublicSuffixList:
-    """Return the list of public suffixes. Not at import: it takes a tenth of a second, and few need it."""
-    return PublicSuffixList(accept_unknown=False)
-
-
 def seed_lines(source: str) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of what a person named: a file, ``-`` for standard input, or a seed itself."""
     if source == "-":
         yield from enumerate(sys.stdin, 1)
-    elif "://" in source or (_suffixes().privatesuffix(source.lower()) and not Path(source).exists()):
+    elif "://" in source or (is_below_known_suffix(source) and not Path(source).exists()):
         yield 1, source
     else:
         yield from read_seeds(source)
@@ -72,7 +63,7 @@ def parse_seeds(
 
 def _as_url(text: str) -> str:
     """Return the home page for a bare domain name, the only other thing a seed may be."""
-    host = text.partition("/")[0].partition(":")[0].lower()
-    if _suffixes().privatesuffix(host):
+    host = text.partition("/")[0].partition(":")[0]
+    if is_below_known_suffix(host):
         return f"https://{text}"
     return text

@@ -337,3 +337,7 @@ def test_every_escape_has_one_spelling(byte: int) -> None:
 
     assert UrlRules().clean(f"http://a.test/x%{byte:02x}y?x%{byte:02X}y") == expected
     assert UrlRules().clean(f"http://a.test/x%{byte:02X}y?x%{byte:02x}y") == expected
+
+
+def test_a_suffix_in_another_script_is_known_in_its_ascii_form() -> None:
+    assert domain_of("http://www.xn--85x722f.xn--55qx5d.cn/") == "xn--85x722f.xn--55qx5d.cn"
