@@ -228,7 +228,11 @@ class Config:
         15.0, "How long a body may stand still before it is given up.", least=0.1, most=3600
     )
     idle_connections: int = ours(
-        256, "How many connections are kept open between requests, in all.", least=0, most=100_000
+        768,
+        "How many connections are kept open between requests, in all; as many as sites are visited in "
+        "CRAWL_KEEP_ALIVE_SECONDS are of use.",
+        least=0,
+        most=100_000,
     )
     idle_per_host: int = ours(2, "How many of them to one host.", least=0, most=1000)
     keep_alive_seconds: float = ours(15.0, "How long such a connection is kept.", least=0, most=3600)
