@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -336,6 +336,9 @@ class Config:
         None, "The Redis to use; none means an embedded one under the data directory.", secret=True
     )
     redis_params: Mapping[str, Any] = theirs({}, "More options for the Redis client.", secret=True)
+    redis_password_file: str | None = theirs(
+        None, "A file with the password of Redis, which then need not be in REDIS_URL or REDIS_PARAMS."
+    )
     scheduler_persist: bool = theirs(True, "Whether the frontier is kept when the crawl has ended.")
     scheduler_flush_on_start: bool = theirs(False, "Whether the run is emptied before it starts.")
     scheduler_idle_before_close: float = theirs(
@@ -373,7 +376,19 @@ def load_config(values: Mapping[str, object]) -> Config:
     given = {name: option for name, option in known.items() if values.get(name) is not None}
     config = Config(**{option.name: _read(option, values[name]) for name, option in given.items()})
     _check_together(config)
+    if config.redis_password_file is not None:
+        password = _password_in(config.redis_password_file)
+        config = replace(config, redis_params={"password": password, **config.redis_params})
     return config
+
+
+def _password_in(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError as exc:
+        raise BadSetting(
+            f"REDIS_PASSWORD_FILE={path!r} cannot be read: {exc.strerror}. Name the file that holds it."
+        ) from exc
 
 
 def _name(option: Field[Any]) -> str:

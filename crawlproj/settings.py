@@ -43,6 +43,8 @@ DEPTH_LIMIT = 0
 
 #: None: a Redis of our own is started under CRAWL_DATA. Otherwise "redis://:password@host:6379/0".
 REDIS_URL = os.environ.get("REDIS_URL") or None
+#: A file with its password, where that should not be part of the URL: in containers.
+REDIS_PASSWORD_FILE = os.environ.get("REDIS_PASSWORD_FILE") or None
 CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
 
 # --- Scrapy's wiring: change it only if you know why ----------------------------------------------------

@@ -194,3 +194,17 @@ def test_every_default_passes_its_own_check() -> None:
     }
 
     assert load_config(prefixed) == Config()
+
+
+def test_the_password_of_redis_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("f00dcafe\n")
+
+    config = load_config({"REDIS_PASSWORD_FILE": str(tmp_path / "password"), "REDIS_PARAMS": {"db": 1}})
+
+    assert config.redis_params == {"password": "f00dcafe", "db": 1}
+    assert "f00dcafe" not in repr(config)
+
+
+def test_a_password_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"REDIS_PASSWORD_FILE='.*nowhere' cannot be read: No such file"):
+        load_config({"REDIS_PASSWORD_FILE": str(tmp_path / "nowhere")})
