@@ -30,6 +30,17 @@ _SIMWEB_SETTINGS = {
     "CRAWL_SEGMENT_SECONDS": "5",
 }
 _SEEDS_AT_ONCE = 5000
+#: What a shard needs, imported once for all. Never a reactor, of which each process makes its own.
+_SHARD_MODULES = (
+    "crawlproj.scheduler",
+    "crawlproj.spiders.web",
+    "crawlproj.download.handler",
+    "crawlproj.middlewares",
+    "crawlproj.pipelines",
+    "crawlproj.single",
+    "crawlproj.extensions.collector",
+    "crawlproj.extensions.summary",
+)
 
 
 @dataclass(slots=True)
@@ -84,13 +95,31 @@ class Command(RunCommand):
         # argparse itself prints the whole usage before.
         parser.error = refuse  # type: ignore[method-assign]
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        import json
+    def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
+        import asyncio
+        import sys
+
+        from scrapy.cmdline import execute
 
         from crawlproj.supervisor.limits import raise_file_limit
+        from crawlproj.supervisor.nursery import Nursery
 
         asked = self._asked(args, opts)
         raise_file_limit(self.config())
+        self._nursery = nursery = Nursery()
+        # Before anything is open. In a child it returns when that is to become a shard or a parser.
+        turn = nursery.fork(asked.shards + asked.parsers.least, _SHARD_MODULES)
+        if turn is not None:
+            sys.argv = ["scrapy", *turn]
+            execute()
+        try:
+            return asyncio.run(self._run(opts, asked))
+        finally:
+            nursery.close()
+
+    async def _run(self, opts: argparse.Namespace, asked: Asked) -> int:
+        import json
+
         ending = await (self._simulated(opts, asked) if opts.simweb else self._real(opts, asked))
         if opts.json:
             print(json.dumps(ending.status))
@@ -253,6 +282,7 @@ class Command(RunCommand):
             asked.settings,
             limits=limits,
             joins=asked.shards if asked.joins else None,
+            nursery=self._nursery,
         )
         self._say(
             opts,

@@ -27,6 +27,7 @@ from crawlproj.runs.overview import overview_of
 from crawlproj.supervisor.autoscale import ScaleState, decide
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.entry import alive_in, leave
+from crawlproj.supervisor.nursery import Nursery
 from crawlproj.supervisor.plan import Range
 from crawlproj.supervisor.view import View
 
@@ -72,6 +73,7 @@ class Crawl:
         *,
         limits: Limits | None = None,
         joins: int | None = None,
+        nursery: Nursery | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.directory = run_directory(config.data, run.name)
@@ -92,6 +94,7 @@ class Crawl:
             silent_s=2 * config.shard_lease_seconds,
             patience_s=config.drain_seconds + _GRACE_S,
             say=self._progress.say,
+            nursery=nursery,
         )
         self._leader = Leader(run, ProcessName.of_this(), _LEADER_MS, config.scheduler_idle_before_close)
         self._scale = ScaleState(parsers, config.page_queue_soft, config.page_queue_soft_bytes)

@@ -9,6 +9,7 @@ from pathlib import Path
 from crawlproj.errors import EXIT_SHARD_TAKEN, CrawlError
 from crawlproj.runs import RunMap
 from crawlproj.supervisor.children import Child, manner_of
+from crawlproj.supervisor.nursery import Nursery
 from crawlproj.supervisor.plan import numbers_to_start
 
 #: How long a shard may take to start before it counts as silent.
@@ -29,7 +30,7 @@ class Crew:
     """Children by their role. Nothing here waits: call the steps again and again.
 
     *silent_s*: how long a shard may fail to renew its number; *patience_s*: how long a child that was asked
-    to stop may take. *settings* are handed on to every child.
+    to stop may take. *settings* are handed on to every child; *nursery* starts them.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Crew:
         silent_s: float,
         patience_s: float,
         say: Callable[[str], None],
+        nursery: Nursery | None = None,
     ) -> None:
         self.shards: dict[int, Child] = {}
         self.parsers: list[Child] = []
@@ -52,6 +54,7 @@ class Crew:
         self._silent_s = silent_s
         self._patience_s = patience_s
         self._say = say
+        self._nursery = nursery or Nursery()
         self._host = socket.gethostname()
         self._tended_s = 0.0
 
@@ -176,10 +179,10 @@ class Crew:
 
     def _shard(self, number: int) -> Child:
         arguments = ["crawl", "web", f"-ashard={number}", f"-arun={self._run}", *self._settings]
-        return Child(f"shard {number}", arguments, self._logs / f"shard-{number}.log")
+        return Child(f"shard {number}", arguments, self._logs / f"shard-{number}.log", self._nursery)
 
     def _parser(self) -> Child:
         taken = {child.name for child in (*self.parsers, *self.leaving)}
         number = next(n for n in range(len(taken) + 1) if f"parser {n}" not in taken)
         arguments = ["parser", "--run", self._run, *self._settings]
-        return Child(f"parser {number}", arguments, self._logs / f"parser-{number}.log")
+        return Child(f"parser {number}", arguments, self._logs / f"parser-{number}.log", self._nursery)

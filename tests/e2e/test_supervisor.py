@@ -18,8 +18,9 @@ from tests.e2e.conftest import Crew, Process, wait_until
 
 pytestmark = pytest.mark.e2e
 
-#: In the command line of every parser, whatever its directories are called.
-PARSER = "\0parser\0"
+#: How the titles of processes begin.
+SHARD = "shard "
+PARSER = "parser "
 CrewOf = Callable[..., Crew]
 
 SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=20, size_spread=0.3, latency_ms=20, throttle_share=0.0)
@@ -35,17 +36,28 @@ def summary_of(process: Process) -> Any:
     return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
 
 
-def children_of(pid: int, word: str = "") -> list[int]:
-    """Return the children of a process whose command line has *word*."""
+def title_of(process: Path) -> str:
+    """Return what a process of /proc is: 'shard 1', 'parser 0', '' for another."""
+    name = (process / "comm").read_text().strip()
+    if name.startswith((SHARD, PARSER)):
+        return name
+    # One that was started again is a Python of its own, and has a command line that tells.
+    command = (process / "cmdline").read_text(errors="replace")
+    if shard := re.search(r"-ashard=(\d+)", command):
+        return f"{SHARD}{shard[1]}"
+    return PARSER if "\0parser\0" in command else ""
+
+
+def children_of(pid: int, title: str = "") -> list[int]:
+    """Return the children of a process whose title begins with *title*."""
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-            command = stat.with_name("cmdline").read_bytes().decode(errors="replace")
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == pid and title_of(process).startswith(title):
+                found.append(int(process.name))
         except (OSError, IndexError):
             continue
-        if parent == pid and word in command:
-            found.append(int(stat.parent.name))
     return sorted(found)
 
 
@@ -59,13 +71,13 @@ def is_alive(pid: int) -> bool:
 def processes_of(crew: Crew) -> list[int]:
     """Return every shard and parser in the data directory of *crew*, whoever its parent is."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            command = path.read_bytes().decode(errors="replace")
+            is_ours = f"CRAWL_DATA={crew.data}" in (process / "cmdline").read_text(errors="replace")
+            if is_ours and title_of(process):
+                found.append(int(process.name))
         except OSError:
             continue
-        if f"CRAWL_DATA={crew.data}" in command and ("-ashard=" in command or PARSER in command):
-            found.append(int(path.parent.name))
     return [pid for pid in found if is_alive(pid)]
 
 
@@ -75,7 +87,7 @@ def test_a_shard_a_parser_and_redis_are_killed_and_the_run_completes(crew_of: Cr
     pid = process.process.pid
 
     crew.wait_for_fetched(30)
-    os.kill(children_of(pid, "-ashard=1")[0], signal.SIGKILL)
+    os.kill(children_of(pid, f"{SHARD}1")[0], signal.SIGKILL)
     crew.wait_for_fetched(60)
     os.kill(children_of(pid, PARSER)[0], signal.SIGKILL)
     crew.wait_for_fetched(90)
@@ -93,7 +105,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_goes_on(crew_
     crew = crew_of(SMALL, CRAWL_SHARD_LEASE_SECONDS="30")
     first = run(crew)
     crew.wait_for_fetched(40)
-    late = children_of(first.process.pid, "-ashard=0")[0]
+    late = children_of(first.process.pid, f"{SHARD}0")[0]
 
     os.kill(late, signal.SIGSTOP)
     first.kill()
@@ -122,7 +134,7 @@ def test_a_frozen_shard_is_killed_and_replaced(crew_of: CrewOf) -> None:
     process = run(crew, "--shards", "1")
     crew.wait_for_fetched(30)
 
-    os.kill(children_of(process.process.pid, "-ashard=0")[0], signal.SIGSTOP)
+    os.kill(children_of(process.process.pid, f"{SHARD}0")[0], signal.SIGSTOP)
 
     assert process.wait() == 0, process.log
     assert re.search(r"shard 0 \(process \d+\) was silent for 6 s and is killed", process.log)
@@ -137,9 +149,9 @@ def test_the_number_of_shards_changes_from_one_to_four_to_two_under_load(crew_of
 
     assert crew.scrapy("shards", "4").wait() == 0
     wait_until(lambda: len(crew.status()["shards_alive"]) == 4, "four are alive")
-    four = children_of(pid, "-ashard=")
+    four = children_of(pid, SHARD)
     assert crew.scrapy("shards", "2").wait() == 0
-    wait_until(lambda: len(children_of(pid, "-ashard=")) == 2, "two have left")
+    wait_until(lambda: len(children_of(pid, SHARD)) == 2, "two have left")
 
     assert len(four) == 4
     assert process.wait() == 0, process.log
@@ -154,7 +166,7 @@ def test_whoever_joins_adds_shards_and_takes_them_along_when_it_leaves(crew_of: 
 
     second = crew.scrapy("run", "--join", "--shards", "2", "--parsers", "1", name="run")
     wait_until(lambda: len(crew.status()["shards_alive"]) == 3, "three are alive")
-    held = [len(children_of(process.process.pid, "-ashard=")) for process in (first, second)]
+    held = [len(children_of(process.process.pid, SHARD)) for process in (first, second)]
     second.send(signal.SIGINT)
 
     assert held == [1, 2]

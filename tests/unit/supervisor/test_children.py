@@ -53,6 +53,38 @@ def test_a_log_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
     assert Child("shard 0", [], tmp_path / "none").new_errors() == []
 
 
+def test_errors_of_a_json_log_are_told_in_their_words(tmp_path: Path) -> None:
+    child = child_with(
+        tmp_path / "log",
+        '{"time": "2026", "level": "INFO", "message": "fine"}\n'
+        '{"time": "2026", "level": "ERROR", "message": "shard 0 stops: no room", "pid": 7}\n'
+        '{"time": "2026", "level": "CRITICAL", "message": "broke", "exception": "Traceback\\nKeyError: 1"}\n',
+    )
+
+    assert child.new_errors() == ["shard 0 stops: no room", "broke: KeyError: 1"]
+    assert child.last_words == "broke: KeyError: 1"
+
+
+def test_what_it_says_past_its_log_counts_too(tmp_path: Path) -> None:
+    child = child_with(tmp_path / "shard-0.log", "")
+    child.output.write_text("Traceback (most recent call last):\n  File x\nImportError: no such thing\n")
+
+    child.new_errors()
+
+    assert child.output.name == "shard-0.out"
+    assert child.last_words == "ImportError: no such thing"
+
+
+def test_a_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> None:
+    child = child_with(tmp_path / "log", "[a] INFO: a long line that was read before\n[a] ERROR: old\n")
+    child.new_errors()
+
+    child.log.rename(tmp_path / "log.1")
+    child.log.write_text("[a] ERROR: new\n")
+
+    assert child.new_errors() == ["new"]
+
+
 def test_an_end_is_told_by_code_or_signal() -> None:
     assert manner_of(3) == "exit code 3"
     assert manner_of(-9) == "signal 9"

@@ -1,0 +1,100 @@
+"""Processes forked beforehand. Each test is a Python of its own: one that has threads must not fork."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked beforehand elsewhere")
+
+BEGIN = """
+import os, signal, sys, time
+from pathlib import Path
+from crawlproj.supervisor.nursery import Nursery
+
+def wait(process):
+    deadline_s = time.monotonic() + 20
+    while (code := process.poll()) is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return code
+
+nursery = Nursery()
+turn = nursery.fork(2)
+"""
+
+
+def outcome_of(script: str, tmp_path: Path) -> str:
+    """Run *script* behind BEGIN with OUTPUT as its only argument; returns what it prints."""
+    command = [sys.executable, "-c", BEGIN + script, str(tmp_path / "output")]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_one_that_waits_becomes_what_it_is_told_to_be(tmp_path: Path) -> None:
+    told = outcome_of(
+        """
+if turn is not None:
+    is_alone = os.getsid(0) == os.getpid()
+    print(Path("/proc/self/comm").read_text().strip(), turn, is_alone, len(sys.stdin.read()))
+    sys.exit(7)
+process = nursery.start("shard 3", ["crawl", "web"], Path(sys.argv[1]))
+print(wait(process), Path(sys.argv[1]).read_text().strip())
+nursery.close()
+""",
+        tmp_path,
+    )
+
+    assert told == "7 shard 3 ['crawl', 'web'] True 0\n"
+
+
+def test_it_can_be_stopped_and_tells_by_which_signal_it_ended(tmp_path: Path) -> None:
+    told = outcome_of(
+        """
+if turn is not None:
+    signal.pause()
+process = nursery.start("shard 0", [], Path(sys.argv[1]))
+process.send_signal(signal.SIGTERM)
+print(wait(process))
+process.kill()
+nursery.close()
+""",
+        tmp_path,
+    )
+
+    assert told == "-15\n"
+
+
+def test_those_that_are_not_needed_leave_with_their_parent(tmp_path: Path) -> None:
+    told = outcome_of("print(*(process.pid for process in nursery._waiting))", tmp_path)
+
+    # Its output was read to the end, so nobody holds it open any more; they may be on their way still.
+    assert all(_leaves(int(pid)) for pid in told.split())
+
+
+def test_in_place_of_one_that_died_waiting_a_new_python_is_started(tmp_path: Path) -> None:
+    told = outcome_of(
+        """
+for waiting in nursery._waiting:
+    os.kill(waiting.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOWAIT)
+process = nursery.start("shard 0", ["version"], Path(sys.argv[1]))
+print(wait(process), Path(sys.argv[1]).read_text().split()[0])
+""",
+        tmp_path,
+    )
+
+    assert told == "0 Scrapy\n"
+
+
+def _leaves(pid: int) -> bool:
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    with os.fdopen(process):
+        return bool(select.select([process], [], [], 20)[0])
