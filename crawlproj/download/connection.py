@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
@@ -342,6 +342,11 @@ class Pool:
     @property
     def open_connections(self) -> int:
         return len(self._open)
+
+    def open_by_scheme(self) -> Counter[str]:
+        """Return how many are open to http and to https. May be called from any thread."""
+        # Copied in one step: the loop goes on meanwhile.
+        return Counter(connection.origin.scheme for connection in list(self._open))
 
     @property
     def idle_connections(self) -> int:

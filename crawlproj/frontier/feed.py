@@ -24,6 +24,7 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.observe.metrics import Metrics
 from crawlproj.politeness.outage import Outage
 from crawlproj.politeness.pacing import Ended, Pacer, Trouble
 from crawlproj.politeness.robots import RobotRules
@@ -41,6 +42,10 @@ _LIMIT_LOOK_S = 0.5
 _ENDS = frozenset({"finished", "stopped", "failed"})
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
+#: Why a domain is parked that has been fetched as much from as it may be.
+_SPENT = "byte_budget"
+#: What a refusal says of robots.txt; any other, and none, that it allows the URL.
+_DECISIONS = {"robots": "disallowed", "robots_unreachable": "unavailable"}
 #: How long a domain waits while our own network seems to be away.
 AWAY_S = 30.0
 #: How long a domain waits at most for the robots.txt of one of its hosts; others of its hosts may be well.
@@ -118,6 +123,7 @@ class Feed:
         *,
         promises: Promises,
         failure_page: Callable[[Lease, str], bytes] = lambda lease, reason: b"",
+        metrics: Metrics | None = None,
         on_work: Callable[[], None],
         on_end: Callable[[str, CrawlError | None], None],
         clock: Callable[[], float] = boot_clock,
@@ -132,6 +138,7 @@ class Feed:
         self._gate = gate
         self._promises = promises
         self._failure_page = failure_page
+        self.metrics = metrics or Metrics()
         self._on_work = on_work
         self._on_end = on_end
         self._clock = clock
@@ -168,6 +175,8 @@ class Feed:
         self._tasks: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
+        #: When the holds were last renewed.
+        self._kept_s = math.inf
 
     # -- what the scheduler calls: memory only --
 
@@ -185,9 +194,11 @@ class Feed:
                 return verdict
             held = self._held[lease.token]
             if isinstance(verdict, Refusal):
+                self._count_decision(_DECISIONS.get(verdict.reason, "allowed"))
                 held.has_ended = True
                 self._refuse(lease, verdict, self.pacer.skip(lease), now_s)
                 continue
+            self._count_decision("allowed")
             if verdict:
                 self.pacer.slow_down(lease.domain, verdict)
             held.handed_out_s = now_s
@@ -203,6 +214,9 @@ class Feed:
         if held is None or held.has_ended:
             return False
         now_s = self._clock()
+        self._count_end(_kind_of(lease), ended, fetched_bytes)
+        if ended.status or ended.error:
+            self.metrics.fetch_seconds.add(now_s - held.handed_out_s)
         held.has_ended = True
         held.fetched_bytes = fetched_bytes
         self.fetched_bytes += fetched_bytes
@@ -228,6 +242,8 @@ class Feed:
                 "no site can be reached; our own network may be away, so they are not blamed",
                 extra={"error": ended.error},
             )
+        if self._is_away:
+            self.metrics.fetch_errors[ended.error] += 1
         return self._is_away
 
     def put_off(self, lease: Lease, wait_s: float | None) -> None:
@@ -277,6 +293,10 @@ class Feed:
 
     def robots_ended(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
         """Tell what the robots.txt of an origin says, or that it could not be had."""
+        self._count_end("robots", ended)
+        self._robots_known(fetch, rules, ended)
+
+    def _robots_known(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
         now_s = self._clock()
         known = self._gate.learn(fetch.origin, rules, now_s)
         if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
@@ -297,9 +317,10 @@ class Feed:
         Within its domain it is asked for there, as the next request. In another domain it has to wait for
         that one's turn, so it becomes a candidate there; until it is answered this origin cannot tell.
         """
+        self._count_end("robots", ended)
         if domain_of(url) != fetch.domain:
             self.ask_elsewhere(fetch.origin, url, fetch.redirects + 1)
-            self.robots_ended(fetch, RobotRules(self._gate.agent, retry=True), ended)
+            self._robots_known(fetch, RobotRules(self._gate.agent, retry=True), ended)
             return
         now_s = self._clock()
         self._gate.ask_next(replace(fetch, url=url, redirects=fetch.redirects + 1))
@@ -322,7 +343,9 @@ class Feed:
     def robots_impossible(self, fetch: RobotsFetch, reason: str) -> None:
         """Tell that a robots.txt can never be had, nor anything else of its origin."""
         now_s = self._clock()
-        self.pacer.asked(fetch.domain, Ended(error=reason, error_means=Trouble.FINAL), now_s)
+        ended = Ended(error=reason, error_means=Trouble.FINAL)
+        self._count_end("robots", ended)
+        self.pacer.asked(fetch.domain, ended, now_s)
         for lease, next_at_s in self._withdraw_origin(fetch):
             self._end_unfetched(lease, Outcome.FAILED, reason, next_at_s)
         self._arm_timer(now_s)
@@ -356,6 +379,11 @@ class Feed:
     @property
     def partitions(self) -> set[int]:
         return set(self._holdings.holds)
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        """Since when the hold on the number and the partitions was not renewed."""
+        return max(0.0, self._clock() - self._kept_s)
 
     # -- what the process calls --
 
@@ -469,7 +497,7 @@ class Feed:
             await self._take_back(sum(_is_unfetched(settlement) for settlement, _ in settlements))
             for partition, domains in spent.items():
                 for domain in domains:
-                    self._let_rest(domain, partition, math.inf, "byte_budget", now_s)
+                    self._let_rest(domain, partition, math.inf, _SPENT, now_s)
         await self._flush_parking()
         if self._gate.has_news:
             await self._gate.tell(self._clock())
@@ -494,6 +522,7 @@ class Feed:
         self._woken.clear()
         now_s = self._clock()
         kept = await self._holdings.keep(starting=self.starting)
+        self._kept_s = now_s
         if kept.had_lapsed and self.pacer.buffered:
             # `take` refused them meanwhile, and no timer will ask again.
             self._on_work()
@@ -515,8 +544,10 @@ class Feed:
 
     async def _change_ownership(self) -> None:
         for partition in await self._holdings.release_empty():
+            self.metrics.ownership_changes["given_up"] += 1
             self._due_at_s.pop(partition, None)
         taken = await self._holdings.acquire_wanted()
+        self.metrics.ownership_changes["taken"] += len(taken)
         self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
             await self._gate.recall_traps(taken)
@@ -546,6 +577,7 @@ class Feed:
             due = due[:promised]
             each = promised // len(due)
         self._woken.clear()
+        asked_s = self._clock()
         leases, due_in_ms = await self.frontier.lease(
             [(self._holdings.holds[p], each) for p in due],
             chain=self._limits.chain,
@@ -553,6 +585,7 @@ class Feed:
             # They wait here for their domain's delay: half of the room is for those that can go at once.
             behind=max(0, self._limits.batch // 2 - self.pacer.buffered) // len(due),
         )
+        self.metrics.refill_seconds.add(self._clock() - asked_s)
         for lease in leases:
             self._held[lease.token] = _Held(lease)
             self._by_partition[lease.partition] = self._by_partition.get(lease.partition, 0) + 1
@@ -584,10 +617,12 @@ class Feed:
         self._share = 0.0 if self._queue_full else min(1.0, 1.0 - level)
         if self._queue_full and not was_full:
             self.back_pressure["hard"] += 1
+            self.metrics.back_pressure["hard"] += 1
             facts = {"pages": int(pages), "bytes": int(size or 0)}
             logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
         elif self._share < 1.0 <= was_share:
             self.back_pressure["soft"] += 1
+            self.metrics.back_pressure["soft"] += 1
 
     async def _listen(self) -> None:
         """Hear of new work and of changes. After a reconnect look at all: some may have been missed."""
@@ -628,6 +663,8 @@ class Feed:
                 self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
 
     def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
+        if settlement.outcome is Outcome.RETRY:
+            self.metrics.retries += 1
         if settlement.outcome is Outcome.PACED:
             settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
         else:
@@ -672,6 +709,8 @@ class Feed:
     def _let_rest(self, domain: str, partition: int, next_at_s: float, park: str, now_s: float) -> None:
         """Keep nothing in memory of a domain that rests for long, or is parked."""
         if park:
+            if park != _SPENT:
+                self.metrics.circuits_opened += 1
             self._parking[domain] = _Parking(partition, park, next_at_s)
         if park or next_at_s - now_s > self._limits.chain_s:
             self._return_leases(self._withdraw_domain(domain))
@@ -683,6 +722,21 @@ class Feed:
         return self.pacer.withdraw(
             lambda lease: lease.domain == fetch.domain and origin_of(lease.url) == fetch.origin
         )
+
+    def _count_decision(self, decision: str) -> None:
+        if self._gate.robots is not None:
+            self.metrics.robots_decisions[decision] += 1
+
+    def _count_end(self, kind_of: str, ended: Ended, fetched_bytes: int = 0) -> None:
+        """Count a request that was answered, or failed; not one that we did not want an answer to."""
+        metrics, status = self.metrics, ended.status
+        if status:
+            metrics.fetches[kind_of] += 1
+            metrics.fetched_bytes += fetched_bytes
+            if status >= 400:
+                metrics.fetch_errors[f"http_{status // 100}xx"] += 1
+        elif ended.error:
+            metrics.fetch_errors[ended.error] += 1
 
     def _partition_of(self, domain: str) -> int:
         return partition_of(domain, self.frontier.partitions)
@@ -719,6 +773,8 @@ class Feed:
             self._ended = True
             self._closing = self._closing or error is not None
             self._error = error
+            if isinstance(error, Fenced):
+                self.metrics.ownership_changes["fenced"] += len(self._holdings.holds)
             self._on_end(reason, error)
 
     @property
@@ -731,6 +787,15 @@ class Feed:
             listener.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+
+
+def _kind_of(lease: Lease) -> str:
+    """What a lease is fetched as; most have no extra."""
+    if not lease.extra:
+        return "page"
+    if lease.extra.startswith(ROBOTS_FOR):
+        return "robots"
+    return "sitemap" if '"sitemap":' in lease.extra else "page"
 
 
 def _is_unfetched(settlement: Settlement) -> bool:
