@@ -31,6 +31,8 @@ from scrapy.utils.log import logformatter_adapter
 from scrapy.utils.misc import warn_on_generator_with_return_value
 from twisted.python.failure import Failure
 
+from crawlproj import seams
+
 logger = logging.getLogger(__name__)
 
 #: Scrapy's steps that ours stand in for, and what their source looked like when ours were written.
@@ -280,7 +282,7 @@ class _Listeners:
     """Who listens to a signal. Sending one to nobody costs Scrapy 6 us, and one to its own counters 16."""
 
     def __init__(self, crawler: Crawler) -> None:
-        self._manager = crawler.signals
+        self._crawler = crawler
         self._spider = crawler.spider
         #: By signal: pydispatch's references when we looked last, and what to call with which arguments.
         self._own: dict[
@@ -289,16 +291,13 @@ class _Listeners:
 
     def tell(self, signal: object, **facts: Any) -> None:
         if not self.tell_own(signal, **facts):
-            self._manager.send_catch_log(signal, spider=self._spider, **facts)
+            self._crawler.signals.send_catch_log(signal, spider=self._spider, **facts)
 
     def tell_own(self, signal: object, **facts: Any) -> bool:
         """Tell Scrapy's own listeners directly. Returns False, having told nobody, if there are others."""
-        by_signal = dispatcher.connections.get(id(self._manager.sender), {})
-        if id(dispatcher.Any) in dispatcher.connections or dispatcher.Any in by_signal:
-            return False
-        references = by_signal.get(signal)
+        references = seams.listeners(self._crawler, signal)
         if not references:
-            return True
+            return references is not None
         known = self._own.get(signal)
         if known is None or known[0] != references:
             known = self._own[signal] = list(references), _own_calls(references)

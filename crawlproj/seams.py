@@ -15,11 +15,15 @@ from functools import partial
 from typing import Any, cast
 
 import scrapy
+from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector, StatsCollector
 
 from crawlproj.errors import CrawlError
+
+_NOBODY: list[Any] = []
 
 
 class _InProgress(set[Request]):
@@ -90,6 +94,20 @@ def counter_of(stats: StatsCollector) -> Callable[..., None]:
         values[key] = values.get(key, 0) + by
 
     return count
+
+
+def listeners(crawler: Crawler, signal: object) -> list[Any] | None:
+    """Return pydispatch's references to who listens to *signal*, None if some listen to all of them."""
+    by_signal = dispatcher.connections.get(id(crawler.signals.sender), {})
+    if id(dispatcher.Any) in dispatcher.connections or dispatcher.Any in by_signal:
+        return None
+    references: list[Any] = by_signal.get(signal, _NOBODY)
+    return references
+
+
+def is_heard(crawler: Crawler, signal: object) -> bool:
+    """Whether anybody listens to *signal*: to send it to nobody costs as much as a request takes to write."""
+    return listeners(crawler, signal) != _NOBODY
 
 
 def wake(engine: ExecutionEngine) -> None:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from pydispatch.dispatcher import getAllReceivers  # type: ignore[import-untyped]
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.crawler import Crawler
@@ -32,6 +31,7 @@ from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 from twisted.python.failure import Failure
 
+from crawlproj import seams
 from crawlproj.config import load_config
 from crawlproj.download.connection import Limits, Origin, Pool, make_tls_context
 from crawlproj.download.guard import AddressGuard
@@ -95,6 +95,12 @@ class _Client:
 
 
 _clients: WeakKeyDictionary[Crawler, _Client] = WeakKeyDictionary()
+
+
+def connections_of(crawler: Crawler) -> dict[str, int]:
+    """Return how many connections *crawler* has open, by scheme. May be called from any thread."""
+    client = _clients.get(crawler)
+    return dict(client.pool.open_by_scheme()) if client else {}
 
 
 class HttpHandler(BaseDownloadHandler):
@@ -291,7 +297,7 @@ class _Download:
 
     def _is_heard(self, signal: object) -> bool:
         """Whether anybody listens: sending to nobody costs more than the rest of a small response."""
-        return next(getAllReceivers(self._crawler.signals.sender, signal), None) is not None
+        return seams.is_heard(self._crawler, signal)
 
     def _send(self, signal: object, **facts: Any) -> StopDownload | None:
         results = self._crawler.signals.send_catch_log(

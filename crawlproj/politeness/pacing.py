@@ -41,11 +41,12 @@ class Trouble(Enum):
     FINAL = "final"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """How a request ended, as far as politeness is concerned.
 
-    ``error`` names what kept us from an answer, and ``error_means`` what that says of the site.
+    ``error`` names what kept us from an answer, and ``error_means`` what that says of the site;
+    ``trouble`` is what to make of both.
     """
 
     status: int = 0
@@ -53,22 +54,23 @@ class Ended:
     retry_after_s: float | None = None
     error: str = ""
     error_means: Trouble = Trouble.ANSWER
+    trouble: Trouble = field(init=False)
 
-    @property
-    def trouble(self) -> Trouble:
+    def __post_init__(self) -> None:
         if self.error:
-            return self.error_means
-        if self.status in _SITE_STATUSES:
-            return Trouble.SITE
-        return Trouble.PAGE if self.status in _PAGE_STATUSES else Trouble.NONE
+            self.trouble = self.error_means
+        elif self.status in _SITE_STATUSES:
+            self.trouble = Trouble.SITE
+        else:
+            self.trouble = Trouble.PAGE if self.status in _PAGE_STATUSES else Trouble.NONE
 
     @property
     def retryable(self) -> bool:
-        return self.trouble in (Trouble.PAGE, Trouble.ANSWER, Trouble.SITE)
+        return self.trouble is not Trouble.NONE and self.trouble is not Trouble.FINAL
 
     @property
     def hurts_site(self) -> bool:
-        return self.trouble in (Trouble.ANSWER, Trouble.SITE)
+        return self.trouble is Trouble.ANSWER or self.trouble is Trouble.SITE
 
 
 @dataclass(frozen=True, slots=True)
