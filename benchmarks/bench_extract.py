@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,23 @@ from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from crawlproj.model.records import Page
 from crawlproj.model.urls import UrlRules
-from crawlproj.parsing.charset import decode
-from crawlproj.parsing.extract import _ELEMENTS, ExtractOptions, extract
+from crawlproj.parsing.charset import transcode
+from crawlproj.parsing.extract import Extract, ExtractOptions, _hrefs, _read_head, extract
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import canonical_links
 from crawlproj.parsing.memory import settle_memory
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
-from crawlproj.parsing.text import full_text, main_text, mark_lines, undress
+from crawlproj.parsing.text import TextMode, page_text
 
 CACHE = Path(__file__).parent.parent / ".cache" / "python-doc"
 #: Pages of documentation of about 34 KB, as the issue has them.
 LEAST_BYTES, MOST_BYTES = 10_000, 66_000
 PAGES = 400
-#: What extraction may take of the millisecond a parser has for a page.
-TARGET_MS = 0.6
+#: What extraction may take: with the main text, and with all of it.
+TARGET_MS: dict[TextMode, float] = {"fast": 1.0, "all": 0.7}
 TIMES_FASTER = 8
+MODES: tuple[TextMode, ...] = ("fast", "article", "all")
 HEADERS = {"Content-Type": "text/html"}
 LINK_EXTRACTOR = LinkExtractor()
 
@@ -55,63 +57,68 @@ def main() -> None:
         "what", "CPU ms a page", "all runs",
     )  # fmt: skip
 
-    def measure(what: str, step: Callable[[Any], object], prepare: Callable[[], Sequence[object]]) -> float:
-        all_ms = [cpu_ms(step, prepare()) for _ in range(runs)]
+    def measure(
+        what: str,
+        step: Callable[[Any], object],
+        things: Sequence[object],
+        prepare: Callable[[Any], object] | None = None,
+    ) -> float:
+        all_ms = [cpu_ms(step, things, prepare) for _ in range(runs)]
         table.add(what, f"{median(all_ms):.3f}", spread(all_ms, ".3f"))
         return median(all_ms)
 
-    html = [page.body.decode() for page in pages]
-    plain = [undress(text) for text in html]
-    marked = [mark_lines(text) for text in plain]
-    hrefs = [[node.attributes["href"] or "" for node in parsed(text).css("a[href]")] for text in plain]
-    texts = [main_text(parsed(text), "fast") for text in plain]
+    default = ExtractOptions()
+    html = [page.body for page in pages]
+    hrefs = [_hrefs(parsed(body), default) for body in html]
+    texts = [page_text(parsed(body), "fast") for body in html]
+    measure("decode", lambda page: transcode(page.body, "text/html", False), pages)
+    measure("hash of the body", lambda page: sha256(page.body).hexdigest(), pages)
+    measure("look for hostile nesting", harmless, html)
+    measure("parse", parsed, html)
+    measure("title, metas", lambda tree: _read_head(tree, pages[0].url, default, Extract()), html, parsed)
+    measure("find links", lambda tree: _hrefs(tree, default), html, parsed)
+    measure("resolve links", lambda found: canonical_links(found, pages[0].url, 5000, UrlRules()), hrefs)
+    for mode in MODES:
+        measure(f"text, {mode}", partial(page_text, mode=mode), html, parsed)
+    measure("language", language_of, texts)
+    measure("simhash", simhash, texts)
+    whole = {}
+    for mode in MODES:
+        read = partial(extract, options=ExtractOptions(text=mode))
+        whole[mode] = measure(f"extract() as a whole, {mode}", read, pages)
+    theirs = measure("Scrapy LinkExtractor + parsel text", scrapy_reads, pages)
 
-    def new_trees() -> list[LexborHTMLParser]:
-        return [parsed(text) for text in plain]
-
-    measure("decode", lambda page: decode(page.body, "text/html", False), lambda: pages)
-    measure("hash of the body", lambda page: sha256(page.body).hexdigest(), lambda: pages)
-    measure("look for hostile nesting", harmless, lambda: html)
-    measure("leave out tags that dress words", undress, lambda: html)
-    measure("parse", parsed, lambda: plain)
-    measure(
-        "find links, metas, title", lambda tree: [node.attributes for node in tree.css(_ELEMENTS)], new_trees
-    )
-    measure(
-        "resolve links", lambda found: canonical_links(found, pages[0].url, 5000, UrlRules()), lambda: hrefs
-    )
-    measure("mark the ends of lines (only for all text)", mark_lines, lambda: plain)
-    measure("all text", full_text, lambda: [parsed(text) for text in marked])
-    measure("main text, fast", lambda tree: main_text(tree, "fast"), new_trees)
-    measure("main text, article", lambda tree: main_text(tree, "article"), new_trees)
-    measure("language", language_of, lambda: texts)
-    measure("simhash", simhash, lambda: texts)
-    ours = measure("extract() as a whole, fast", lambda page: extract(page, ExtractOptions()), lambda: pages)
-    article = ExtractOptions(text="article")
-    measure("extract() as a whole, article", lambda page: extract(page, article), lambda: pages)
-    theirs = measure("Scrapy LinkExtractor + parsel text", scrapy_reads, lambda: pages)
-
-    report.goals += [
-        Goal("extraction, fast text", f"at most {TARGET_MS} ms CPU", f"{ours:.2f} ms", ours <= TARGET_MS),
+    for mode, target_ms in TARGET_MS.items():
+        ours = whole[mode]
+        report.goals.append(
+            Goal(f"extraction, {mode}", f"at most {target_ms} ms CPU", f"{ours:.2f} ms", ours <= target_ms)
+        )
+    report.goals.append(
         Goal(
             "beside Scrapy LinkExtractor + parsel text",
             f"{TIMES_FASTER} times faster",
-            f"{theirs / ours:.1f} times",
-            theirs >= TIMES_FASTER * ours,
-        ),
-    ]
+            f"{theirs / whole['fast']:.1f} times",
+            theirs >= TIMES_FASTER * whole["fast"],
+        )
+    )
     report.finish(options)
 
 
-def parsed(html: str) -> LexborHTMLParser:
+def parsed(html: bytes) -> LexborHTMLParser:
     return LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
 
 
-def cpu_ms(step: Callable[[Any], object], arguments: Sequence[object]) -> float:
-    before_s = time.process_time()
-    for argument in arguments:
-        step(argument)
-    return (time.process_time() - before_s) / len(arguments) * 1000
+def cpu_ms(
+    step: Callable[[Any], object], things: Sequence[object], prepare: Callable[[Any], object] | None
+) -> float:
+    """CPU time of *step* for one thing; each is prepared just before, as it is in the middle of a page."""
+    total_ns = 0
+    for thing in things:
+        prepared = thing if prepare is None else prepare(thing)
+        start_ns = time.process_time_ns()
+        step(prepared)
+        total_ns += time.process_time_ns() - start_ns
+    return total_ns / len(things) / 1e6
 
 
 def scrapy_reads(page: Page) -> tuple[list[str], str]:

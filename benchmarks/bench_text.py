@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 from measuring import Goal, Options, Report, say
 from selectolax.lexbor import LexborHTMLParser
 
-from crawlproj.parsing.text import main_text, undress
+from crawlproj.parsing.text import page_text
 
 _Thing = TypeVar("_Thing")
 _PASSES = 2
@@ -129,13 +129,13 @@ def peers() -> dict[str, Callable[[str], str]]:
 
 
 def parse(html: str) -> LexborHTMLParser:
-    return LexborHTMLParser(undress(html))
+    return LexborHTMLParser(html)
 
 
 def ours() -> dict[str, Callable[[LexborHTMLParser], str]]:
     return {
-        "crawlproj fast": lambda tree: main_text(tree, "fast"),
-        "crawlproj article": lambda tree: main_text(tree, "article"),
+        "crawlproj fast": lambda tree: page_text(tree, "fast"),
+        "crawlproj article": lambda tree: page_text(tree, "article"),
     }
 
 
@@ -187,7 +187,7 @@ def main() -> None:
         unseen = score_of([gold[number] for number in new], [texts[number] for number in new])
         held_out[name], new_sites[name] = odd.f1, unseen.f1
         scores.add(name, odd, unseen, even, score_of(gold, texts), f"{cost[name]:.2f}", f"{read_ms:.2f}")
-    scores.notes.append(f"undress and parse, shared with the links: {parse_ms:.2f} ms a page")
+    scores.notes.append(f"parse, shared with the links: {parse_ms:.2f} ms a page")
     if given.pages:
         others = [
             path.read_text(encoding="utf-8", errors="replace") for path in sorted(given.pages.rglob("*.html"))
@@ -195,8 +195,7 @@ def main() -> None:
         others = [html for html in others if 15_000 < len(html) < 60_000]
         kilobytes = statistics.mean(map(len, others)) / 1000
         times = report.table(f"CPU of {len(others)} other pages of {kilobytes:.0f} KB", "step", "ms/page")
-        times.add("undress", f"{cpu_ms(undress, lambda: others):.2f}")
-        times.add("undress and parse", f"{cpu_ms(parse, lambda: others):.2f}")
+        times.add("parse", f"{cpu_ms(parse, lambda: others):.2f}")
         for name, read in ours().items():
             times.add(
                 name.replace("crawlproj ", "after the parse: "),

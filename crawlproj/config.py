@@ -279,8 +279,8 @@ class Config:
     store_links: bool = ours(False, "Whether the links of a page are stored, and not only how many.")
     text: str = ours(
         "fast",
-        "How the main text of a page is found: quickly, or with the best quality.",
-        choices=("fast", "article"),
+        "The text of a page: its main text, found quickly or (article) with the best quality, or all of it.",
+        choices=("fast", "article", "all"),
     )
     link_tags: tuple[str, ...] = ours(
         ("a", "area"),

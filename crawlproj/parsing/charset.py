@@ -166,6 +166,15 @@ def decode(body: bytes, content_type: str, truncated: bool, *, has_markup: bool 
         return _decode(body, guess), guess
 
 
+def transcode(body: bytes, content_type: str, truncated: bool) -> tuple[bytes, str]:
+    """Return *body*, which has markup, in valid UTF-8, and the name of its charset as `decode` finds it."""
+    text, name = decode(body, content_type, truncated)
+    # Nearly all bodies are what they should be already.
+    if name == "utf-8" and not truncated and "\ufffd" not in text and not body.startswith(codecs.BOM_UTF8):
+        return body, name
+    return text.encode("utf-8", "replace"), name
+
+
 def name_of(label: str) -> str | None:
     """Return the standard's name, in small letters, for a charset label; None for what is not one."""
     return _NAMES.get(label.strip("\t\n\f\r ").lower())

@@ -7,22 +7,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import unescape
+from typing import cast
 
 from parsel import Selector
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
 from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
-from crawlproj.parsing.charset import decode
+from crawlproj.parsing.charset import decode, transcode
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import base_of, canonical_links
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
 from crawlproj.parsing.sitemaps import read_sitemap
-from crawlproj.parsing.text import TextMode, full_text, main_text, mark_lines, undress
+from crawlproj.parsing.text import TextMode, page_text
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _CODE = frozenset({"text/css", "text/javascript", "text/ecmascript"})
@@ -43,7 +44,9 @@ _SNIFF_BYTES = 512
 
 #: What of each element is a link. ``link`` is only followed when it names the next page.
 _LINK_ATTRIBUTES = {"a": "href", "area": "href", "iframe": "src", "frame": "src", "link": "href"}
-_ELEMENTS = "a[href], area[href], base[href], meta[content], link[rel], title, iframe[src], frame[src]"
+#: Pictures have titles, too.
+_TITLE = ":is(head, body, noscript) > title"
+_CANONICAL = 'link[rel~="canonical" i][href]:not([href=""])'
 _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
@@ -74,7 +77,7 @@ class ExtractOptions:
         """Return the options in *config*. Raises BadSetting for a field whose selector cannot be used."""
         return cls(
             max_bytes=config.max_body,
-            text="article" if config.text == "article" else "fast",
+            text=cast(TextMode, config.text),  # it knows no others
             full_text=config.full_text,
             link_tags=config.link_tags,
             obey_nofollow=config.obey_nofollow,
@@ -146,7 +149,7 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     kind = found.content_type or ""
     language = headers.get("content-language", "")
     if kind in _HTML:
-        html, found.charset = decode(body, declared, found.truncated)
+        html, found.charset = transcode(body, declared, found.truncated)
         language = _read_html(html, page.url, options, found) or language
     elif _is_xml(kind):
         markup, found.charset = decode(body, declared, found.truncated)
@@ -205,66 +208,65 @@ def _is_text(kind: str) -> bool:
     return kind in ("application/json", "application/x-ndjson", "application/yaml") or kind.endswith("+json")
 
 
-def _read_html(html: str, url: str, options: ExtractOptions, found: Extract) -> str:
-    """Read *html* into *found*, and return the language it says it is in."""
+def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -> str:
+    """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
     html = harmless(html)
     if options.fields:
-        page = Selector(text=html)
+        page = Selector(text=html.decode())
         found.fields = {name: select(page) for name, select in options.fields.items()}
-    html = undress(html)
-    if options.full_text:
-        html = mark_lines(html)
     # Without its events the parser is a tenth faster; they matter to trees that change.
     tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
-    base, hrefs = _read_elements(tree, url, options, found)
+    base = _read_head(tree, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
+        hrefs = _hrefs(tree, options)
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
-    language = _attribute(tree.root, "lang") if tree.root is not None else ""
-    # In this order: the main text takes the rest out of the tree.
+    language = tree.root.attributes.get("lang") if tree.root is not None else None
+    # Last: it takes the tree apart.
     if options.full_text:
-        found.full_text = full_text(tree)
-    found.text = main_text(tree, options.text)
-    return language
+        found.full_text = page_text(tree.clone(), "all")
+    found.text = page_text(tree, options.text)
+    return language or ""
 
 
-def _read_elements(
-    tree: LexborHTMLParser, url: str, options: ExtractOptions, found: Extract
-) -> tuple[str, list[str]]:
-    """Read titles, metas and links in one walk. Returns the base of links, and these as written."""
-    base = ""
-    canonical = ""
-    hrefs: list[str | None] = []
-    follows_a, follows_all = "a" in options.link_tags, not options.obey_rel_nofollow
-    for node in tree.css(_ELEMENTS):
-        tag, attributes = node.tag, node.attributes
-        if tag == "a" and follows_a and "rel" not in attributes:
-            # Nearly all of them.
-            hrefs.append(attributes["href"])
-        elif tag == "title":
-            if found.title is None and _is_of_page(node):
-                found.title = _one_line(node.text())
-        elif tag == "meta":
-            _read_meta(attributes, options.robots_agent, found)
-        elif tag == "base":
-            base = base or _cleaned(attributes["href"])
-        elif tag is not None:
-            rel = (attributes.get("rel") or "").lower().split()
-            if tag == "link" and "canonical" in rel:
-                canonical = canonical or _cleaned(attributes.get("href"))
-            if tag not in options.link_tags or (tag == "link" and "next" not in rel):
-                continue
-            if follows_all or "nofollow" not in rel:
-                hrefs.append(attributes.get(_LINK_ATTRIBUTES[tag]))
-    base = base_of(base, url) if base else url
-    if canonical:
-        resolved, _ = canonical_links([canonical], base, 1, options.url_rules)
+def _read_head(tree: LexborHTMLParser, url: str, options: ExtractOptions, found: Extract) -> str:
+    """Read title and metas, wherever they stand, and return the base of links."""
+    # What is asked for first ones ends at the first: it stands near the beginning.
+    if (title := tree.css_first(_TITLE)) is not None:
+        found.title = _one_line(title.text())
+    for meta in tree.tags("meta"):
+        _read_meta(meta.attributes, options.robots_agent, found)
+    bases = [href for node in tree.tags("base") if (href := node.attributes.get("href"))]
+    base = base_of(bases[0], url) if bases else url
+    if (link := tree.css_first(_CANONICAL)) is not None:
+        resolved, _ = canonical_links([link.attributes["href"] or ""], base, 1, options.url_rules)
         found.canonical_url = resolved[0] if resolved else None
-    return base, [_cleaned(href) for href in dict.fromkeys(hrefs)]
+    return base
+
+
+def _hrefs(tree: LexborHTMLParser, options: ExtractOptions) -> list[str]:
+    """Return the links of the page as they are written, in their order."""
+    by_tag = {tag: nodes for tag in options.link_tags if (nodes := tree.tags(tag))}
+    only_a = by_tag.keys() <= {"a"}
+    # What keeps the order of several tags takes longer, and most pages have one.
+    nodes = by_tag.get("a", []) if only_a else tree.css(", ".join(by_tag))
+    hrefs: list[str | None] = []
+    for node in nodes:
+        attributes = node.attributes
+        if only_a and "rel" not in attributes:
+            # Nearly all of them.
+            hrefs.append(attributes.get("href"))
+            continue
+        tag, rel = node.tag or "", (attributes.get("rel") or "").lower().split()
+        if not (tag == "link" and "next" not in rel) and not (
+            options.obey_rel_nofollow and "nofollow" in rel
+        ):
+            hrefs.append(attributes.get(_LINK_ATTRIBUTES[tag]))
+    return [href for href in hrefs if href]
 
 
 def _read_meta(attributes: Mapping[str, str | None], agent: str, found: Extract) -> None:
     name = (attributes.get("name") or attributes.get("property") or "").strip().lower()
-    content = _cleaned(attributes["content"])
+    content = attributes.get("content") or ""
     if name == "description" or (name == "og:description" and found.description is None):
         found.description = _one_line(content) or found.description
     elif name == "robots" or (agent and name == agent):
@@ -283,20 +285,6 @@ def _obey(directives: str, agent: str, found: Extract) -> None:
         if addressed:
             found.nofollow = found.nofollow or word in ("nofollow", "none")
             found.noindex = found.noindex or word in ("noindex", "none")
-
-
-def _is_of_page(title: LexborNode) -> bool:
-    """Pictures have titles, too."""
-    return title.parent is not None and title.parent.tag in ("head", "body", "noscript")
-
-
-def _attribute(node: LexborNode, name: str) -> str:
-    return _cleaned(node.attributes.get(name))
-
-
-def _cleaned(value: str | None) -> str:
-    """Return the value of an attribute without the marks of `mark_lines`."""
-    return value.replace("\f", "") if value else ""
 
 
 def _text_of_xml(markup: str) -> str:

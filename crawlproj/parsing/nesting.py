@@ -16,80 +16,80 @@ _MOST_DEPTH = 1000
 _LONG_TAG_CHARS = 8192
 _MOST_ATTRIBUTES = 1000
 
-_TAG_NAME = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)")
+_TAG_NAME = re.compile(rb"<(/?)([a-zA-Z][^\s/<>]*)")
 #: Elements that never hold others, or end by themselves when the next of them begins.
 _SHALLOW = frozenset(
     {
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-        "p",
-        "li",
-        "dd",
-        "dt",
-        "td",
-        "th",
-        "tr",
-        "tbody",
-        "thead",
-        "tfoot",
-        "option",
-        "optgroup",
-        "a",
+        b"area",
+        b"base",
+        b"br",
+        b"col",
+        b"embed",
+        b"hr",
+        b"img",
+        b"input",
+        b"link",
+        b"meta",
+        b"param",
+        b"source",
+        b"track",
+        b"wbr",
+        b"p",
+        b"li",
+        b"dd",
+        b"dt",
+        b"td",
+        b"th",
+        b"tr",
+        b"tbody",
+        b"thead",
+        b"tfoot",
+        b"option",
+        b"optgroup",
+        b"a",
     }
 )
 _REOPENED = frozenset(
-    {"b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+    {b"b", b"big", b"code", b"em", b"font", b"i", b"nobr", b"s", b"small", b"strike", b"strong", b"tt", b"u"}
 )
-_TAG_START = re.compile(r"<[a-zA-Z]")
+_TAG_START = re.compile(rb"<[a-zA-Z]")
 #: A tag as far as it goes, with what is quoted in it; it never goes back, so it is linear.
-_WHOLE_TAG = re.compile(r"""<(?:[^>"']|"[^"]*"?|'[^']*'?)*+""")
-_QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
-_ATTRIBUTE_GAP = re.compile(r"[\s/]+")
-_ANY_TAG = re.compile(r"</?([a-zA-Z][^\s/<>]*)[^<>]*>?")
+_WHOLE_TAG = re.compile(rb"""<(?:[^>"']|"[^"]*"?|'[^']*'?)*+""")
+_QUOTED = re.compile(rb""""[^"]*"|'[^']*'""")
+_ATTRIBUTE_GAP = re.compile(rb"[\s/]+")
+_ANY_TAG = re.compile(rb"</?([a-zA-Z][^\s/<>]*)[^<>]*>?")
 #: What is kept of a hostile page: links, what says how to read them, and what ends that text which is none.
 _KEPT = frozenset(
     {
-        "a",
-        "area",
-        "base",
-        "meta",
-        "link",
-        "title",
-        "script",
-        "style",
-        "template",
-        "iframe",
-        "frame",
-        "frameset",
-        "head",
-        "body",
+        b"a",
+        b"area",
+        b"base",
+        b"meta",
+        b"link",
+        b"title",
+        b"script",
+        b"style",
+        b"template",
+        b"iframe",
+        b"frame",
+        b"frameset",
+        b"head",
+        b"body",
     }
 )
 _KEPT_CHARS = 4096
 
 
-def harmless(html: str) -> str:
+def harmless(html: bytes) -> bytes:
     """Return *html*, or if it is nested or crowded beyond all reason its links and text without structure."""
-    if html.count("<") > _FEW_TAGS and _is_deep(html):
+    if len(html) > _FEW_TAGS * len(b"<b>") and html.count(b"<") > _FEW_TAGS and _is_deep(html):
         return _flat(html)
     return _flat(html) if _is_crowded(html) else html
 
 
-def _is_deep(html: str) -> bool:
-    open_names: list[str] = []
-    open_counts: dict[str, int] = {}
+def _is_deep(html: bytes) -> bool:
+    open_names: list[bytes] = []
+    open_counts: dict[bytes, int] = {}
     for slash, name in _TAG_NAME.findall(html):
         name = name.lower()
         if name in _SHALLOW:
@@ -115,11 +115,11 @@ def _is_deep(html: str) -> bool:
     return False
 
 
-def _is_crowded(html: str) -> bool:
-    return any(_has_crowded_tag(html, bracket) for bracket in "<>")
+def _is_crowded(html: bytes) -> bool:
+    return any(_has_crowded_tag(html, bracket) for bracket in (b"<", b">"))
 
 
-def _has_crowded_tag(html: str, bracket: str) -> bool:
+def _has_crowded_tag(html: bytes, bracket: bytes) -> bool:
     # From one bracket to the last one within reach: a long tag is where there is none. Either of them may
     # stand in the quotes of an attribute, so both are tried.
     position = 0
@@ -131,7 +131,7 @@ def _has_crowded_tag(html: str, bracket: str) -> bool:
         end = position + _LONG_TAG_CHARS
         start = _TAG_START.search(html, position, end)
         if start and (tag := _WHOLE_TAG.match(html, start.start())):
-            attributes = _ATTRIBUTE_GAP.split(_QUOTED.sub("=", tag[0]), _MOST_ATTRIBUTES)
+            attributes = _ATTRIBUTE_GAP.split(_QUOTED.sub(b"=", tag[0]), _MOST_ATTRIBUTES)
             if len(attributes) > _MOST_ATTRIBUTES:
                 return True
             end = max(end, tag.end())
@@ -139,9 +139,9 @@ def _has_crowded_tag(html: str, bracket: str) -> bool:
     return False
 
 
-def _flat(html: str) -> str:
+def _flat(html: bytes) -> bytes:
     return _ANY_TAG.sub(_kept, html)
 
 
-def _kept(tag: re.Match[str]) -> str:
-    return tag[0] if len(tag[0]) <= _KEPT_CHARS and tag[1].lower() in _KEPT else " "
+def _kept(tag: re.Match[bytes]) -> bytes:
+    return tag[0] if len(tag[0]) <= _KEPT_CHARS and tag[1].lower() in _KEPT else b" "

@@ -1,7 +1,6 @@
 """The words of a page: all that is visible, or only what the page is about. Pure.
 
-``undress`` and ``mark_lines`` come before the parse, the rest after it, so that a page is parsed once for
-links and text.
+A page is parsed once for links and text; what reads the text changes the tree, so links are read first.
 Nothing here recurses: a page may be nested as deep as the parser let it be.
 """
 
@@ -10,25 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import lru_cache
 from typing import Literal
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, create_tag
 
-TextMode = Literal["fast", "article"]
+TextMode = Literal["fast", "article", "all"]
 
-_UNSEEN = ["head", "script", "style", "noscript", "template"]
-#: Where a tag of an element begins that ends a word: of any but those that stand inside of one.
-_BREAK = re.compile(
-    r"<(?=[a-zA-Z/])(?!/?(?:[abisuqABISUQ]|s(?:pan|mall|trong|u[bp]|amp)|c(?:ite|ode)|em|abbr|big|d(?:el|fn)|font"
-    r"|ins|kbd|mark|t(?:ime|t)|var|wbr|ABBR|BIG|CODE|EM|FONT|S(?:MALL|PAN|TRONG|U[BP])|TT)[\s/>])"
-)
+#: What stands between two lines of a text just read: white space to HTML, and hardly any page has its own.
 _MARK = "\f"
-#: Tags that only dress words, if nothing in them may hide these.
-_DRESS = "s(?:pan|trong|mall|u[bp])|em|code|[bi]"
-_DRESS_START = re.compile(rf'<(?:{_DRESS})(?: (?!style=|hidden|aria-)[a-z-]+="[^"<>]*")*+>')
-_DRESS_END = re.compile(rf"</(?:{_DRESS})>")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -63,6 +52,8 @@ _SUSPECT_WORDS = _words(
     more print rating readmore slideshow sponsor tag taglist tags teaser timestamp toolbar tools
     tooltip"""
 )
+#: Attributes that say more of an element than its names.
+_TELLING = _words("hidden aria-hidden style role")
 _BOILERPLATE_ROLES = _words("alert banner complementary contentinfo dialog navigation search")
 _BODY_NAMES = re.compile(
     r"(?:article|story) *(?:body|content|text)|(?:post|entry|content) *body|(?:post|entry|main) *content"
@@ -84,56 +75,47 @@ def _tag_ids(names: Set[str]) -> frozenset[int]:
     return frozenset(create_tag(name).tag_id for name in names)
 
 
-class Hint(IntEnum):
-    """What the attributes of an element say of its text."""
+# What the attributes of an element say of its text.
+_BODY, _NOTHING, _SUSPECT, _BOILERPLATE = 1, 0, -1, -2
+_COMMENT = 4
+_UNSEEN = _tag_ids(_words("script style noscript template"))
+#: What ends no line. Comments, too: some sites put one between any two pieces of a sentence.
+_UNWRAPPED = _tag_ids(_INLINE - {"img", "picture", "source"}) | {_COMMENT}
 
-    BODY = 1
-    NONE = 0
-    SUSPECT = -1
-    BOILERPLATE = -2
 
+def page_text(tree: LexborHTMLParser, mode: TextMode) -> str:
+    """Return the text of the page: with mode ``all`` what is visible, else what the page is about.
 
-def undress(html: str) -> str:
-    """Return *html* without the tags that say nothing about text or links, such as ``<em>``.
-
-    A tag left out costs less than one parsed, and most tags of documentation are of this kind. They are not
-    looked for in anything but their form, so a link with such a tag in its address loses it.
+    This is without menus, teasers, comments and the like. Of a page that is about nothing in particular it is
+    what reads like sentences, or nothing at all. The tree loses elements on the way.
     """
-    plain, starts = _DRESS_START.subn("", html)
-    if not starts:
-        return html
-    plain, ends = _DRESS_END.subn("", plain)
-    # Otherwise one that was left in would have lost its end.
-    return plain if starts == ends else html
+    body = tree.body
+    if body is None:
+        return ""
+    if mode == "all":
+        return _all_text(body)
+    return _fast_text(tree, body) if mode == "fast" else _article_text(body)
 
 
-def mark_lines(html: str) -> str:
-    """Return *html* such that the tree parsed from it knows where lines of text end, for `full_text`.
-
-    The marks are form feeds: white space to HTML, so they change no tree, and hardly any page has its own.
-    Doing it in the tree costs five times as much.
-    """
-    return _BREAK.sub(_MARK + "<", html)
-
-
-def full_text(tree: LexborHTMLParser) -> str:
-    """Return all visible text, a line for each block. *tree* is of marked HTML and loses what nobody sees."""
-    tree.strip_tags(_UNSEEN)
-    return "\n".join(_lines(tree.body)) if tree.body is not None else ""
+def _all_text(body: LexborNode) -> str:
+    # Last first: what stands inside an element is looked at before the element goes, and never after.
+    for node in list(body.traverse())[:0:-1]:
+        tag_id = node.tag_id
+        if tag_id in _UNWRAPPED:
+            node.unwrap(delete_empty=True)
+        elif tag_id in _UNSEEN:
+            node.decompose(recursive=False)
+    # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
+    body.merge_text_nodes()
+    return "\n".join(_lines(body.text(separator=_MARK, skip_empty=True)))
 
 
-def main_text(tree: LexborHTMLParser, mode: TextMode) -> str:
-    """Return the text the page is about, without menus, teasers, comments and the like.
-
-    Of a page that is about nothing in particular it is what reads like sentences, or nothing at all.
-    *tree* may be of marked HTML; ``fast`` takes elements out of it, so links and full text are read before.
-    """
-    return _fast_text(tree) if mode == "fast" else _article_text(tree)
-
-
-def _lines(node: LexborNode, separator: str = "") -> list[str]:
-    parts = node.text(separator=separator).split(_MARK)
-    return [" ".join(words) for part in parts if (words := part.split())]
+def _lines(text: str) -> list[str]:
+    """Return what stands between the marks of *text*, white space folded, without what is empty."""
+    # These four are nearly all the white space there is. Most lines have then nothing left to fold.
+    text = text.replace("\n", " ").replace("\r", " ").replace("\t", " ").replace("\xa0", " ")
+    lines = [part.strip() for part in text.split(_MARK)]
+    return [" ".join(line.split()) if "  " in line else line for line in lines if line]
 
 
 # -- fast: the block of the paragraphs, found and read by C code, less what has the name of boilerplate ---
@@ -142,71 +124,81 @@ _PARAGRAPH_CHARS = 40
 #: How much of a paragraph counts for its parent, the parent of that, and the next.
 _SHARES = (1.0, 0.7, 0.5)
 _DROPPED = _tag_ids(_ASIDE | {"form", "h1"})
-_NAMED = _tag_ids(_words("div section ul p span"))
+_NAMED = _tag_ids(_words("div section ul p"))
 #: The share of a text that is taken for what its name says.
-_BELIEVED: dict[int, float] = {Hint.SUSPECT: 0.15, Hint.BOILERPLATE: 0.6}
+_BELIEVED: dict[int, float] = {_SUSPECT: 0.15, _BOILERPLATE: 0.6}
 [_LINK] = _tag_ids({"a"})
-_UNWRAPPED = _tag_ids(_INLINE - {"img", "picture", "source"})
 
 
-def _fast_text(tree: LexborHTMLParser) -> str:
-    chosen = _block_of_paragraphs(tree) or tree.body
-    if chosen is None:
-        return ""
-    chars = len(chosen.text(separator=""))
-    links: set[str] = set()
-    judged: list[tuple[LexborNode, int]] = []
-    # Last first: what stands inside an element is looked at before the element goes, and never after.
+def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
+    chosen = _block_of_paragraphs(tree) or body
+    linked: list[str] = []
+    named: list[tuple[LexborNode, int]] = []
+    dropped: list[LexborNode] = []
     for node in list(chosen.traverse())[:0:-1]:
         tag_id = node.tag_id
         if tag_id == _LINK:
-            links.add(" ".join(node.text(separator="").split()))
+            linked.append(node.text_lexbor())
             node.unwrap(delete_empty=True)
-        elif tag_id in _DROPPED:
-            judged.append((node, Hint.BOILERPLATE))
-        elif tag_id in _NAMED and (hint := _hint("", node.attributes)) < 0:
-            judged.append((node, hint))
         elif tag_id in _UNWRAPPED:
             node.unwrap(delete_empty=True)
-    # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
+        elif tag_id in _NAMED:
+            if (attributes := node.attributes) and (hint := _hint("", attributes)) < 0:
+                named.append((node, hint))
+        elif tag_id in _DROPPED:
+            dropped.append(node)
     chosen.merge_text_nodes()
-    for node, hint in judged:
+    chars = len(chosen.text_lexbor()) if named else 0
+    for node, hint in named:
         # A name is not believed of the greater part of a text.
-        if node.tag_id in _DROPPED or len(node.text(separator="")) < chars * _BELIEVED[hint]:
-            node.decompose()
-    return "\n".join([line for line in _lines(chosen, _MARK) if line not in links and not _is_label(line)])
+        if len(node.text_lexbor()) < chars * _BELIEVED[hint]:
+            node.decompose(recursive=False)
+    for node in dropped:
+        node.decompose(recursive=False)
+    lines = _lines(chosen.text(separator=_MARK, skip_empty=True))
+    menu = set(_lines(_MARK.join(linked)))
+    return "\n".join([line for line in lines if line not in menu and not _is_label(line)])
 
 
 def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
-    parents: dict[int, LexborNode] = {}
+    nodes: dict[int, LexborNode] = {}
     chars: dict[int, int] = {}
     for paragraph in tree.tags("p"):
-        count = len(paragraph.text(separator=""))
+        count = len(paragraph.text_lexbor())
         if count >= _PARAGRAPH_CHARS and (parent := paragraph.parent) is not None:
             key = parent.mem_id
-            parents[key] = parent
+            nodes[key] = parent
             chars[key] = chars.get(key, 0) + count
     scores: dict[int, float] = {}
-    blocks: dict[int, tuple[LexborNode, int]] = {}
-    for key, count in chars.items():
+    # What was found out about a block: it is around many paragraphs.
+    blocks: dict[int, tuple[int, int]] = {}
+    for inner, count in chars.items():
         counted: list[tuple[int, float]] = []
-        trust = 1.0
-        node: LexborNode | None = parents[key]
+        trust, key = 1.0, inner
         for share in _SHARES:
-            if node is None or node.tag == "html":
-                break
-            key = node.mem_id
             if key not in blocks:
-                tag = node.tag or ""
-                blocks[key] = node, Hint.BOILERPLATE if tag in _ASIDE else _hint(tag, node.attributes)
-            hint = blocks[key][1]
-            if hint == Hint.BOILERPLATE:
+                blocks[key] = _block(nodes[key], nodes)
+            hint, outer = blocks[key]
+            if hint == _BOILERPLATE:
                 trust = 0.1
-            counted.append((key, count * share * (2.0 if hint == Hint.BODY else 1.0)))
-            node = node.parent
+            counted.append((key, count * share * (2.0 if hint == _BODY else 1.0)))
+            if not outer:
+                break
+            key = outer
         for key, score in counted:
             scores[key] = scores.get(key, 0.0) + score * trust
-    return blocks[max(scores, key=scores.__getitem__)][0] if scores else None
+    return nodes[max(scores, key=scores.__getitem__)] if scores else None
+
+
+def _block(node: LexborNode, nodes: dict[int, LexborNode]) -> tuple[int, int]:
+    """Return what the names of *node* say, and the key in *nodes* of the block around it, 0 for none."""
+    tag, outer = node.tag or "", node.parent
+    hint = _BOILERPLATE if tag in _ASIDE else _hint(tag, node.attributes)
+    if outer is None or tag == "body":
+        return hint, 0
+    key = outer.mem_id
+    nodes[key] = outer
+    return hint, key
 
 
 # -- article: every line judged, then the part of the tree with the best of them -----------------------------
@@ -244,6 +236,8 @@ class _Outline:
             values[self.parents[block]] += values[block]
 
 
+#: Elements that only dress words: left out, there are fewer nodes to look at.
+_DRESS = "span:not([style], [hidden], [aria-hidden]), code, em, strong, b, i, small, sub, sup"
 _INLINE_NODE = -1
 _LINK_NODE = -2
 
@@ -251,7 +245,7 @@ _LINK_NODE = -2
 def _outline(body: LexborNode) -> _Outline:
     page = _Outline()
     lines = page.lines
-    block = page.open("body", -1, Hint.NONE)
+    block = page.open("body", -1, _NOTHING)
     parts: list[str] = []
     linked_chars = links_open = 0
     # The nodes around the current one; for a block its number and the one around it.
@@ -311,10 +305,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _article_text(tree: LexborHTMLParser) -> str:
-    if tree.body is None:
-        return ""
-    page = _outline(tree.body)
+def _article_text(body: LexborNode) -> str:
+    for node in body.css(_DRESS):
+        node.unwrap(delete_empty=True)
+    body.merge_text_nodes()
+    page = _outline(body)
     values = [_value(line, page.tags[line.owner]) for line in page.lines]
     boilerplate = _boilerplate(page, values)
     totals = [0.0] * len(page.tags)
@@ -373,8 +368,8 @@ def _boilerplate(page: _Outline, values: list[float]) -> list[bool]:
         hint = page.hints[block]
         ruled_out.append(
             ruled_out[page.parents[block]]
-            or (hint == Hint.SUSPECT and good[block] <= 0.3 * all_good)
-            or (hint == Hint.BOILERPLATE and all_good - good[block] > min(300.0, 0.2 * all_good))
+            or (hint == _SUSPECT and good[block] <= 0.3 * all_good)
+            or (hint == _BOILERPLATE and all_good - good[block] > min(300.0, 0.2 * all_good))
         )
     kept = sum(
         value
@@ -389,7 +384,7 @@ def _best_block(page: _Outline, totals: list[float]) -> int:
     best, best_total = 0, float("-inf")
     for block, total in enumerate(totals):
         if total > 0:
-            if page.hints[block] == Hint.BODY:
+            if page.hints[block] == _BODY:
                 total *= 2.0
             elif page.tags[block] in _ARTICLE:
                 total *= 1.15
@@ -414,12 +409,16 @@ def _heart(page: _Outline, totals: list[float], block: int) -> int:
 
 def _hint(tag: str, attributes: Mapping[str, str | None]) -> int:
     if not attributes or tag == "body":
-        return Hint.NONE
-    if _is_hidden(attributes) or attributes.get("role") in _BOILERPLATE_ROLES:
-        return Hint.BOILERPLATE
-    names = f"{attributes.get('class') or ''} {attributes.get('id') or ''} {attributes.get('itemprop') or ''}"
-    hint = _hint_of_names(names[:200]) if len(names) > 2 else Hint.NONE
-    return max(hint, Hint.NONE) if tag in _ARTICLE else hint
+        return _NOTHING
+    if not _TELLING.isdisjoint(attributes) and (
+        _is_hidden(attributes) or attributes.get("role") in _BOILERPLATE_ROLES
+    ):
+        return _BOILERPLATE
+    names = attributes.get("class") or ""
+    if "id" in attributes or "itemprop" in attributes:
+        names = f"{names} {attributes.get('id') or ''} {attributes.get('itemprop') or ''}"
+    hint = _hint_of_names(names[:200]) if names else _NOTHING
+    return max(hint, _NOTHING) if tag in _ARTICLE else hint
 
 
 def _is_hidden(attributes: Mapping[str, str | None]) -> bool:
@@ -434,11 +433,11 @@ def _is_hidden(attributes: Mapping[str, str | None]) -> bool:
 def _hint_of_names(names: str) -> int:
     names = names.lower().translate(_WORD_BREAKS)
     if _BODY_NAMES.search(names):
-        return Hint.BODY
+        return _BODY
     words = names.split()
     if not _BOILERPLATE_WORDS.isdisjoint(words):
-        return Hint.BOILERPLATE
-    return Hint.NONE if _SUSPECT_WORDS.isdisjoint(words) else Hint.SUSPECT
+        return _BOILERPLATE
+    return _NOTHING if _SUSPECT_WORDS.isdisjoint(words) else _SUSPECT
 
 
 def _is_label(line: str) -> bool:

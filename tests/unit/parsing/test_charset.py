@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlproj.parsing.charset import decode, name_of, prescan
+from crawlproj.parsing.charset import decode, name_of, prescan, transcode
 
 CACHE = Path(__file__).parents[3] / ".cache"
 #: html5lib's own test data, as its source distribution carries it.
@@ -222,3 +222,22 @@ def test_the_encoding_tests_of_html5lib_give_the_expected_names_but_for_the_list
     declared_late = [document for document, expected, _ in others if expected != "windows-1252"]
     assert len(declared_late) == 7
     assert all(len(document) > 1024 or b"document.write" in document for document in declared_late)
+
+
+@pytest.mark.parametrize(
+    ("body", "truncated"),
+    [
+        (b"plain", False),
+        ("<p>ä\u4e00".encode(), False),
+        ("<p>ä".encode()[:-1], True),
+        (b"\xef\xbb\xbf<p>\xc3\xa4", False),
+        (b"<meta charset=utf-8>\xff\xc3", False),
+        ("<p>\ufffd".encode(), False),
+        ("<p>ä".encode("utf-16"), False),
+        (b"<meta charset=koi8-r>\xc1\xc2", False),
+    ],
+)
+def test_a_body_made_utf_8_is_what_it_is_decoded_to(body: bytes, truncated: bool) -> None:
+    text, charset = decode(body, "text/html", truncated)
+
+    assert transcode(body, "text/html", truncated) == (text.encode(), charset)
