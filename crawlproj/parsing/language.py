@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from itertools import chain
+from struct import Struct
 
 #: How much of a text is looked at, from its second quarter on: the first is often a menu.
 _SAMPLE_CHARS = 1500
@@ -129,10 +128,13 @@ _SMALL_WORDS = {
         के की में है और से का को यह पर ने हैं इस एक कि भी नहीं कर हो गया था लिए तो ही
     """,
 }
-_OWNERS: dict[str, list[str]] = {}
-for _language, _words in _SMALL_WORDS.items():
+_LANGUAGES = list(_SMALL_WORDS)
+_COUNTS = Struct(f"<{len(_LANGUAGES)}H")
+#: For each small word one number in which every language that has it counts one, in sixteen bits of its own.
+_VOTES: dict[str, int] = {}
+for _place, _words in enumerate(_SMALL_WORDS.values()):
     for _word in set(_words.split()):
-        _OWNERS.setdefault(_word, []).append(_language)
+        _VOTES[_word] = _VOTES.get(_word, 0) | 1 << 16 * _place
 
 #: Scripts that one language of the web writes, or that are told apart by what else is in the text.
 _SCRIPTS = (
@@ -165,14 +167,16 @@ def language_of(text: str, hint: str = "") -> str | None:
     if not sample.isascii() and _NOT_LATIN.search(sample) and (script := _by_script(sample)):
         return script
     words = sample.split()
-    small = list(filter(None, map(_OWNERS.get, words)))
-    found = Counter(chain.from_iterable(small))
-    if len(small) < max(_FEWEST, _SHARE * len(words)):
+    votes = list(filter(None, map(_VOTES.get, words)))
+    if len(votes) < max(_FEWEST, _SHARE * len(words)):
         return claimed
-    (first, count), *rest = found.most_common(2)
-    if not rest or count >= _LEAD * rest[0][1]:
-        return first if count >= _FEWEST else claimed
-    return claimed if claimed and found[claimed] * _LEAD >= count else None
+    counts = _COUNTS.unpack(sum(votes).to_bytes(_COUNTS.size, "little"))
+    second, count = sorted(counts)[-2:]
+    if count >= _LEAD * second:
+        return _LANGUAGES[counts.index(count)] if count >= _FEWEST else claimed
+    if claimed in _SMALL_WORDS and counts[_LANGUAGES.index(claimed)] * _LEAD >= count:
+        return claimed
+    return None
 
 
 def _by_script(sample: str) -> str | None:
