@@ -96,6 +96,8 @@ def test_a_straight_line_up_is_growth_also_with_noise() -> None:
         [200 - 3 * n for n in range(30)],
         # A crawl begins, and has then what it needs.
         [min(300, 30 * n) for n in range(30)],
+        # The same, slowly: a line would fit well, but it grows less and less.
+        [100 * (1 - 0.95**n) for n in range(30)],
         # Full, empty, full.
         [50 + 40 * (n % 10) for n in range(30)],
         # Too little to matter.
