@@ -22,6 +22,11 @@ RESULTS = Path(__file__).parent / "results"
 #: Links of a batch of pages go to each partition in one script; a busy shard takes a turn every 20 ms.
 PARTITIONS, PARSE_BATCH, TURNS_PER_S = 64, 32, 50
 
+#: One thread runs all scripts of a Redis server; beyond this share of it, waiting for it grows quickly.
+_BUSIEST = 0.6
+#: The pages that parsers were measured with.
+MEASURED_BODY_KB = 34.0
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -160,10 +165,12 @@ class Job:
     web: Web
     links: float
     page_kb: float
+    body_kb: float
     headroom: float
     latency_s: float
     delay_s: float
     concurrency: int
+    lease_batch: int
     server_gb: float
     prices: Prices
 
@@ -172,7 +179,8 @@ def plan(job: Job, costs: dict[str, Cost]) -> list[tuple[str, str]]:
     """Return what *job* needs, line by line."""
     of = {name: cost.value for name, cost in costs.items()}
     rate = job.pages / (job.hours * 3600)
-    shard_ms, parser_ms = of["shard_ms"] + of["tls_ms"], of["parser_ms"]
+    shard_ms = of["shard_ms"] + of["tls_ms"]
+    parser_ms = of["parser_ms"] * job.body_kb / MEASURED_BODY_KB
     redis_ms = (job.links * of["admit_us"] + of["lease_us"] + of["settle_us"]) / 1000
     in_flight = rate * job.headroom * job.latency_s
     shards = math.ceil(max(rate * shard_ms / 1000 * job.headroom, in_flight / job.concurrency))
@@ -184,7 +192,10 @@ def plan(job: Job, costs: dict[str, Cost]) -> list[tuple[str, str]]:
         parsers=parsers,
         parser_page_s=parser_ms / 1000,
         delay_s=job.delay_s,
+        lease_batch=job.lease_batch,
     )
+    # Its mean, not its median, is what people know.
+    crew = replace(crew, latency_median_s=crew.latency_median_s * job.latency_s / crew.latency_s)
     course = simulate(job.web, crew, job.pages)
     last, took_h = course.last, min(course.time_of_s(job.pages), course.last.at_s) / 3600
     waiting_gb = course.most_waiting * of["waiting_bytes"] / 1e9
@@ -192,15 +203,16 @@ def plan(job: Job, costs: dict[str, Cost]) -> list[tuple[str, str]]:
     seen_gb = last.seen * of["seen_bytes"] / 1e9
     redis_gb = (waiting_gb + domains_gb + seen_gb) * job.headroom
     redis_cores = rate * redis_ms / 1000
-    # One thread runs all scripts of a server; beyond 60 % of it, waiting for it grows quickly.
-    servers = max(math.ceil(redis_gb / job.server_gb), math.ceil(redis_cores / 0.6))
+    one_rate = _BUSIEST / (redis_ms / 1000)
+    servers = max(math.ceil(redis_gb / job.server_gb), math.ceil(redis_cores / _BUSIEST))
     vcpus = shards + parsers + servers * 2
     disk_gb = job.pages * of["stored_bytes"] / 1e9
     scripts = rate * PARTITIONS / PARSE_BATCH + 2 * PARTITIONS * TURNS_PER_S
     waiting = f"waiting {waiting_gb:,.0f} (at most {course.most_waiting / 1e6:,.0f} M URLs)"
     known = f"domains {domains_gb:,.0f} ({last.domains / 1e6:,.1f} M)"
     seen = f"seen {seen_gb:,.0f} ({last.seen / 1e6:,.0f} M)"
-    rent = f"{vcpus * took_h * job.prices.vcpu_hour:,.0f} dollars at {job.prices.vcpu_hour:g} a vCPU-hour"
+    dollars = vcpus * max(took_h, job.hours) * job.prices.vcpu_hour
+    rent = f"{dollars:,.0f} dollars at {job.prices.vcpu_hour:g} a vCPU-hour"
     keep = f"{disk_gb * job.prices.disk_gb_month:,.0f} a month for the disk"
     steps = f"{rate * job.links:,.0f} links, {rate:,.0f} leases, {rate:,.0f} settlements"
     received = f"{rate * job.page_kb * 8 / 1e6:,.1f} Gbit/s, {job.pages * job.page_kb / 1e9:,.0f} TB"
@@ -215,6 +227,7 @@ def plan(job: Job, costs: dict[str, Cost]) -> list[tuple[str, str]]:
         ("Redis, a second", f"{steps}, in at most {scripts:,.0f} scripts"),
         ("Redis, memory", f"{redis_gb:,.0f} GB: {waiting}, {known}, {seen}, times {job.headroom:g}"),
         (f"Redis Cluster, masters of {job.server_gb:g} GB", f"{servers}"),
+        ("with one Redis instead", f"{one_rate:,.0f} pages/s, {job.pages / one_rate / 3600:,.0f} hours"),
         ("vCPU in all, two for each Redis", f"{vcpus}, {rate / vcpus:,.0f} pages/s each"),
         ("network, received", received),
         ("disk", f"{disk_gb / 1000:,.1f} TB"),
@@ -245,7 +258,11 @@ def read_job() -> Job:
     option("--latency", type=float, default=0.55, metavar="SECONDS", help="of a page, on average")
     option("--links", type=float, default=40, help="links of a page that Redis is asked about")
     option("--page-kb", type=float, default=30, help="of a page on the wire, compressed")
+    option(
+        "--body-kb", type=float, default=MEASURED_BODY_KB, help="of a page, inflated; parsing grows with it"
+    )
     option("--concurrency", type=int, default=256, help="CONCURRENT_REQUESTS of a shard")
+    option("--lease-batch", type=int, default=256, help="CRAWL_LEASE_BATCH")
     option("--headroom", type=float, default=1.3, help="capacity to what is needed on average")
     option("--server-gb", type=float, default=48, help="of data a Redis server holds")
     option("--vcpu-hour", type=float, default=Prices().vcpu_hour, metavar="DOLLARS")
@@ -264,10 +281,12 @@ def read_job() -> Job:
         web,
         given.links,
         given.page_kb,
+        given.body_kb,
         given.headroom,
         given.latency,
         given.delay,
         given.concurrency,
+        given.lease_batch,
         given.server_gb,
         Prices(given.vcpu_hour, given.disk_gb_month),
     )

@@ -143,10 +143,12 @@ class Cohort:
         # Some have what others lack: with few URLs a domain, as many have none as chance would have it.
         return max(0.0, self.domains - self.fresh) * -math.expm1(-self.waiting / self.domains)
 
-    def fetch(self, turns: float) -> float:
+    def fetch(self, turns: float, fresh_turns: float) -> float:
         """Let every domain that can be asked have so many *turns*. Returns the pages that came of it."""
-        pages = min(self.waiting, self.settled * turns)
-        self.fresh -= self.fresh * min(1.0, turns)
+        # The URL whose turn a robots.txt took goes next, without being lent again.
+        asked = self.fresh * min(1.0, fresh_turns)
+        pages = min(self.waiting, self.settled * turns + asked)
+        self.fresh -= asked
         self.fetched += pages
         return pages
 
@@ -262,11 +264,13 @@ class _Flow:
             return None
         turns, limit = min(
             (slice_s / self._turn_s, "domains"),
-            (turns_in(self._fetches * slice_s, [*wanted, (fresh, fresh)]), "shards"),
-            (turns_in(self._parses * slice_s, wanted), "parsers"),
+            (turns_in(self._fetches * slice_s, [*wanted, (2 * fresh, 2 * fresh)]), "shards"),
+            (turns_in(self._parses * slice_s, [*wanted, (fresh, fresh)]), "parsers"),
             (turns_in(self._fresh * slice_s, [(fresh, fresh)]), "new domains"),
         )
-        gained = [each.fetch(turns) for each in cohorts]
+        # Two requests take a domain two turns, however few others there are.
+        fresh_turns = min(turns, slice_s / self._turn_s / 2)
+        gained = [each.fetch(turns, fresh_turns) for each in cohorts]
         self._follow_links(cohorts, gained)
         self.at_s += slice_s
         self.fetched += sum(gained)
@@ -369,8 +373,8 @@ def described(crew: Crew, course: Course, pages: float) -> list[str]:
             return [*lines, f"{percent} % of the pages are never reached: there are no more"]
         now = reached[0]
         lines.append(
-            f"| {percent} % | {now.at_s / 3600:.2f} | {now.fetched_per_s:,.0f} | {now.limit} | {now.usable:.0%} "
-            f"| {now.waiting:,.0f} | {now.seen:,.0f} |"
+            f"| {percent} % | {now.at_s / 3600:.2f} | {now.fetched_per_s:,.0f} | {now.limit} "
+            f"| {now.usable:.0%} | {now.waiting:,.0f} | {now.seen:,.0f} |"
         )
     return lines
 
