@@ -68,11 +68,15 @@ class RunCommand(ScrapyCommand):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _EXIT_PIPE
         except CrawlError as exc:
-            print(f"scrapy {type(self).__module__.rpartition('.')[2]}: {exc}", file=sys.stderr)
+            self.complain(str(exc))
             return exc.exit_code
         except KeyboardInterrupt:
             return 130
         return code
+
+    def complain(self, text: str) -> None:
+        """Say what is wrong, and who says so."""
+        print(f"scrapy {type(self).__module__.rpartition('.')[2]}: {text}", file=sys.stderr)
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         return asyncio.run(self.work(args, opts)) or 0

@@ -130,47 +130,33 @@ class Command(RunCommand):
 
     async def _prepare(self, name: str, args: list[str], shards: int) -> str:
         """Create the run or open it, and admit the seeds; returns with how much it begins, in words."""
-        import sys
-
         from crawlproj.errors import NoSeeds, ShardTaken
         from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
-        from crawlproj.frontier.seeds import parse_seeds, seed_lines
+        from crawlproj.frontier.seeds import admit_seeds
         from crawlproj.runs import Run
+        from crawlproj.supervisor.entry import alive_in
 
         config = self.config()
         rules, _ = load_rules(config)
-        candidates = []
-        for source in args:
-            for seed in parse_seeds(seed_lines(source), rules):
-                if isinstance(seed, str):
-                    print(f"scrapy launch: {source}, {seed}", file=sys.stderr)
-                else:
-                    candidates.append(seed)
-        if args and not candidates:
-            raise NoSeeds("None of the seeds is valid; nothing was scheduled.")
         async with self.door() as door:
             run = await Run.open(door, name, partitions=config.partitions, shards=shards)
-            for number, holder in (await run.read_map()).alive.items():
-                if not holder.process.is_dead():
-                    raise ShardTaken(
-                        f"Run {name!r} is at work: shard {number} is process {holder.process.pid} on "
-                        f"{holder.process.host}. Wait for its end, stop it, or choose another --run."
-                    )
-            admitted = await Frontier(door, name, run.partitions, domain_pages=config.domain_pages).admit(
-                candidates
-            )
+            for number, holder in (await alive_in(run)).items():
+                raise ShardTaken(
+                    f"Run {name!r} is at work: shard {number} is process {holder.process.pid} on "
+                    f"{holder.process.host}. Wait for its end, stop it, or choose another --run."
+                )
+            frontier = Frontier(door, name, run.partitions, domain_pages=config.domain_pages)
+            count = await admit_seeds(frontier, args, rules, self.complain)
+            if args and not count.given:
+                raise NoSeeds("None of the seeds is valid; nothing was scheduled.")
             figures = await run.figures()
             if not figures.admitted:
                 raise NoSeeds(f"Run {name!r} has no seeds yet: scrapy launch ... FILE-OR-URL")
             await run.set_shards(shards)
             # Or a parser that starts before the first shard would find that the run is over.
             await run.reopen()
-        return (
-            f"new seeds: {admitted.new:,}"
-            if admitted.new
-            else f"goes on with {figures.waiting:,} URLs waiting"
-        )
+        return f"new seeds: {count.new:,}" if count.new else f"goes on with {figures.waiting:,} URLs waiting"
 
     async def _refuse_if_scheduled(self, servers: list[ScrapydServer], name: str) -> None:
         from crawlproj.errors import ShardTaken

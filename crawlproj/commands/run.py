@@ -29,7 +29,6 @@ _SIMWEB_SETTINGS = {
     "CRAWL_BACKOFF_SECONDS": "1",
     "CRAWL_SEGMENT_SECONDS": "5",
 }
-_SEEDS_AT_ONCE = 5000
 #: What a shard needs, imported once for all. Never a reactor, of which each process makes its own.
 _SHARD_MODULES = (
     "crawlproj.scheduler",
@@ -258,8 +257,8 @@ class Command(RunCommand):
             yield
 
     async def _crawl(self, door: Door, opts: argparse.Namespace, asked: Asked) -> Ending:
-        from crawlproj.commands.status import outcome_of
         from crawlproj.errors import NoSeeds
+        from crawlproj.model.records import outcome_of
         from crawlproj.runs import Run
         from crawlproj.supervisor.crawl import Crawl
         from crawlproj.supervisor.entry import join
@@ -304,30 +303,19 @@ class Command(RunCommand):
 
     async def _admit_seeds(self, run: Run, config: Config, sources: Sequence[str]) -> int:
         """Admit the seeds; returns how many are new. Raises NoSeeds when there are only bad ones."""
-        import sys
-        from itertools import islice
-
         from crawlproj.errors import NoSeeds
         from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
-        from crawlproj.frontier.seeds import parse_seeds, seed_lines
+        from crawlproj.frontier.seeds import admit_seeds
 
         rules, _ = load_rules(config)
         frontier = Frontier(run.door, run.name, run.partitions, domain_pages=config.domain_pages)
-        given = new = 0
-        for source in sources:
-            seeds = parse_seeds(seed_lines(source), rules)
-            while batch := list(islice(seeds, _SEEDS_AT_ONCE)):
-                for complaint in (seed for seed in batch if isinstance(seed, str)):
-                    print(f"scrapy run: {source}, {complaint}", file=sys.stderr)
-                candidates = [seed for seed in batch if not isinstance(seed, str)]
-                given += len(candidates)
-                new += (await frontier.admit(candidates)).new
-        if sources and not given:
+        count = await admit_seeds(frontier, sources, rules, self.complain)
+        if sources and not count.given:
             raise NoSeeds("None of the seeds is valid; nothing was started.")
-        if new:
+        if count.new:
             await run.reopen()
-        return new
+        return count.new
 
     def _say(self, opts: argparse.Namespace, text: str) -> None:
         import sys

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument
+from crawlproj.model.records import outcome_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -240,17 +241,6 @@ def _outcomes(status: dict[str, Any]) -> list[tuple[str, int]]:
         figures.append((title, status[outcome]))
         figures += ((f"  {reason}", count) for reason, count in _most_first(reasons.get(outcome, {})))
     return figures
-
-
-def outcome_of(reason: str) -> str:
-    """Return the outcome a reason belongs to; what has no other is an error, and those are many."""
-    if reason in ("robots", "excluded", "length"):
-        return "skipped"
-    if reason.startswith(("http_", "redirect", "bad_redirect", "content_type")):
-        return "fetched"
-    if reason.startswith("trap_"):
-        return "trapped"
-    return "retried" if reason.startswith("retry_") else "failed"
 
 
 def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:

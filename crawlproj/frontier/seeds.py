@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from crawlproj.errors import BadUrl, NoSeeds
 from crawlproj.frontier.admission import AdmissionRules
+from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise, is_below_known_suffix
 
@@ -16,6 +19,34 @@ _REFUSALS = {
     "length": "is longer than CRAWL_MAX_URL allows; raise that, or shorten it",
     "excluded": "is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; change these, or leave it out",
 }
+#: Seeds of a file may be more than fit into memory.
+_AT_ONCE = 5000
+
+
+@dataclass(slots=True)
+class SeedCount:
+    """How many seeds were good, how many of these new, and how many lines were refused."""
+
+    given: int = 0
+    new: int = 0
+    refused: int = 0
+
+
+async def admit_seeds(
+    frontier: Frontier, sources: Sequence[str], rules: AdmissionRules, complain: Callable[[str], None]
+) -> SeedCount:
+    """Admit what *sources* hold, each as `seed_lines` reads it; complain about each line that is refused."""
+    count = SeedCount()
+    for source in sources:
+        seeds = parse_seeds(seed_lines(source), rules)
+        while batch := list(islice(seeds, _AT_ONCE)):
+            candidates = [seed for seed in batch if not isinstance(seed, str)]
+            for complaint in (seed for seed in batch if isinstance(seed, str)):
+                complain(f"{source}, {complaint}")
+            count.given += len(candidates)
+            count.refused += len(batch) - len(candidates)
+            count.new += (await frontier.admit(candidates)).new
+    return count
 
 
 def seed_lines(source: str) -> Iterator[tuple[int, str]]:

@@ -93,6 +93,21 @@ class Outcome(StrEnum):
     PACED = "paced"
 
 
+#: Why a URL is skipped.
+SKIP_REASONS = ("robots", "excluded", "length")
+
+
+def outcome_of(reason: str) -> str:
+    """Return the outcome a reason belongs to; what has no other is an error, and those are many."""
+    if reason in SKIP_REASONS:
+        return "skipped"
+    if reason.startswith(("http_", "redirect", "bad_redirect", "content_type")):
+        return "fetched"
+    if reason.startswith("trap_"):
+        return "trapped"
+    return "retried" if reason.startswith("retry_") else "failed"
+
+
 @dataclass(slots=True)
 class Settlement:
     """What the frontier is told about a lease that ended.

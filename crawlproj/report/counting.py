@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.errors import BadArgument, BadSegment
+from crawlproj.model.records import SKIP_REASONS
 from crawlproj.report.tally import Delays, DomainLine, Moment, PauseLine, Pauses, Tally, Totals
 from crawlproj.storage.parquet import ParquetSink
 from crawlproj.storage.reader import DAMAGE, committed_files
@@ -26,8 +27,6 @@ DEEPEST = 30
 _MOST_POINTS = 120
 #: A domain with fewer answers is not called slow.
 _FEWEST_ANSWERS = 3
-#: Errors of URLs that were not asked for: robots.txt or a rule of the run said no.
-_SKIPPED = ("robots", "excluded", "length")
 #: Rows have the time at which a shard came to a page, some hundredths of a second after its end. A pause
 #: counts as too short when it is so by more than both of these.
 _SHORT_BY_MS = 100
@@ -134,7 +133,7 @@ def _prepare(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], scrat
     columns = ", ".join(_COLUMNS.names)
     connection.execute(
         f"CREATE VIEW pages AS SELECT {columns}, status BETWEEN 200 AND 299 AS is_good, "
-        f"status = 0 AND coalesce(error, '') IN {_SKIPPED} AS is_skipped, "
+        f"status = 0 AND coalesce(error, '') IN {SKIP_REASONS} AS is_skipped, "
         "status = 0 AND NOT is_skipped AS is_failure, "
         # As a number: to make times of Python's, DuckDB would want one more package.
         "epoch_ms(fetched_at) AS at_ms "

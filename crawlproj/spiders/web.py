@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import islice
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -24,7 +23,7 @@ from crawlproj.errors import BadArgument, BadUrl, NoSeeds
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.gate import FREED
-from crawlproj.frontier.seeds import parse_seeds, seed_lines
+from crawlproj.frontier.seeds import admit_seeds
 from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
 from crawlproj.model.urls import canonicalise
 from crawlproj.requests import decode_request
@@ -49,7 +48,6 @@ _HEADERS = {
 _ROBOTS_TAG = b"X-Robots-Tag"
 #: Flags of a body that is not whole.
 _CUT = frozenset({"cut", "dataloss", "partial"})
-_SEEDS_AT_ONCE = 5000
 #: Settings that name components of Scrapy's.
 _TABLES = ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS")
 #: Components that a setting of their own switches off.
@@ -163,18 +161,13 @@ class WebSpider(Spider):
             yield request
 
     async def _admit_seeds(self) -> None:
-        lines = parse_seeds(seed_lines(self.seeds), self._rules)
-        given = new = refused = 0
-        while batch := list(islice(lines, _SEEDS_AT_ONCE)):
-            for complaint in (seed for seed in batch if isinstance(seed, str)):
-                refused += 1
-                logger.error("seed refused: %s, %s", self.seeds, complaint)
-            candidates = [seed for seed in batch if not isinstance(seed, str)]
-            given += len(candidates)
-            new += await self.feed.admit_now(candidates)
-        if not given:
-            raise NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({refused} lines refused).")
-        logger.info("seeds admitted: %d new of %d, %d lines refused", new, given, refused)
+        def complain(complaint: str) -> None:
+            logger.error("seed refused: %s", complaint)
+
+        count = await admit_seeds(self.feed.frontier, [self.seeds], self._rules, complain)
+        if not count.given:
+            raise NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({count.refused} lines refused).")
+        logger.info("seeds admitted: %d new of %d, %d lines refused", count.new, count.given, count.refused)
 
     def refusal_of(self, url: str) -> str | None:
         """Return why *url* may not be fetched any more, if so; also called by the scheduler."""

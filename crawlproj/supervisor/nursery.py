@@ -49,7 +49,7 @@ class Nursery:
             return None
         for name in modules:
             import_module(name)
-        # What is there by now stays: a search for garbage would only copy it.
+        # What is there by now stays in them: a search for garbage would only copy it.
         gc.freeze()
         for _ in range(count):
             reading, writing = os.pipe()
@@ -61,6 +61,7 @@ class Nursery:
                 return _wait_for_turn(reading)
             os.close(reading)
             self._waiting.append(_Forked(pid, writing))
+        gc.unfreeze()
         return None
 
     def start(self, name: str, arguments: Sequence[str], output: Path) -> Process:
