@@ -53,6 +53,7 @@ fmt: $(DEV_READY)
 	$(BIN)/ruff format .
 	$(BIN)/python -m crawlproj.config > docs/settings.md
 	$(BIN)/python -m crawlproj.redisio.keys > docs/keyspace.md
+	$(BIN)/python -m crawlproj.observe.metrics > docs/metrics.md
 
 # One lock for every Python from 3.11 on. Index addresses stay out of it: they belong to the machine.
 # Pins that still fit are kept; `make lock ARGS=--upgrade` takes the newest.

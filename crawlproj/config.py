@@ -252,6 +252,29 @@ class Config:
         "Bytes in the page queue at which shards lease nothing until it is below the soft limit.",
         least=1,
     )
+    figures_seconds: float = ours(
+        10.0,
+        "How often a process writes down its metrics and says in its log how it comes along, and how often "
+        "the leader reads the figures of the run for them.",
+        least=0.1,
+        most=3600,
+    )
+    metrics_port: int = ours(
+        0,
+        "The first port for Prometheus: + the number of a shard, + 100 + that of a parser, + 200 for the "
+        "supervisor. 0 means no metrics.",
+        least=0,
+        most=65_000,
+    )
+    metrics_host: str = ours("127.0.0.1", "The address to serve metrics at; 0.0.0.0 for all of the machine.")
+    metrics_shared: bool = ours(
+        False, "One endpoint for all processes of a run on a host, at CRAWL_METRICS_PORT itself."
+    )
+    log: str = ours(
+        "auto",
+        "The form of the log: text, a JSON object a line, or text at a terminal and JSON elsewhere (auto).",
+        choices=("auto", "text", "json"),
+    )
     supervisor: int = ours(
         0,
         "The process that started this one to watch over it: when it is gone, this one stops. `scrapy run` "

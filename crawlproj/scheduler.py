@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from twisted.internet.defer import Deferred
 
 from crawlproj import fastpath, seams
 from crawlproj.config import Config, load_config
+from crawlproj.download.handler import connections_of
 from crawlproj.errors import (
     BadArgument,
     BadUrl,
@@ -39,16 +41,22 @@ from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.model.urls import canonicalise, domain_of_host
+from crawlproj.observe import logs
+from crawlproj.observe.descriptors import Descriptors
+from crawlproj.observe.endpoint import Endpoint, open_endpoint
+from crawlproj.observe.lag import LoopLag
+from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.envelope import pack
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import MOST_CONNECTIONS, Door
 from crawlproj.redisio.names import ProcessName
 from crawlproj.requests import decode_request, encode_request
 from crawlproj.robotstxt import RobotsTxt, is_for_another
 from crawlproj.runs import Leader, Run
+from crawlproj.runs.gauges import run_gauges
 from crawlproj.start_urls import read_start_urls
 
 logger = logging.getLogger(__name__)
@@ -63,6 +71,8 @@ _PACED = {"download_slot": _SLOT, "download_paced": True}
 _ROBOTS_ORIGINS = 20_000
 #: How soon an idle shard looks whether the run is over.
 _LEAD_S = 0.5
+#: How often a shard that tells metrics takes or keeps the lead, which is lost after 5 s.
+_KEEP_LEAD_S = 2.0
 #: How often a shard looks whether its supervisor is still there.
 _WATCH_S = 1.0
 #: How long a shard without one may take to leave, beyond what it is given to drain.
@@ -85,6 +95,9 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
         self._figures = ProcessFigures()
+        self.metrics = crawler.metrics = Metrics()  # type: ignore[attr-defined]  # where a parser beside us finds it
+        self._endpoint: Endpoint | None = None
+        self._lag: LoopLag | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
@@ -171,6 +184,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             ),
             promises=run,
             failure_page=self._failure_page,
+            metrics=self.metrics,
             on_work=self._wake,
             on_end=self._on_end,
         )
@@ -182,6 +196,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()
+        self._show_metrics(door, self.feed)
         # Not by a child of `scrapy run`, which has said so: a run that was stopped while this one started
         # must stay so.
         if not config.supervisor:
@@ -206,6 +221,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             asyncio.create_task(self._lead(leader), name="leader"),
             asyncio.create_task(self._read_start_urls(door), name="start urls"),
         ]
+        if self._endpoint is not None:
+            self._tasks.append(asyncio.create_task(self._tell_run(leader), name="run figures"))
         if config.supervisor:
             self._tasks.append(asyncio.create_task(self._watch_supervisor(config.supervisor), name="watch"))
         logger.info(
@@ -214,6 +231,21 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             name,
             extra={"shard": shard, "run": name, "partitions": run.partitions, "redis": door.where},
         )
+
+    def _show_metrics(self, door: Door, feed: Feed) -> None:
+        config, metrics, name = self.config, self.metrics, self.run.name
+        logs.name_process(name, "shard", feed.number.number)
+        figures = self._figures
+        figures.descriptors = Descriptors(door.where, config.data / "runs" / name / "pages")
+        figures.descriptors.tell_by(lambda: connections_of(self.crawler))
+        self._lag = lag = LoopLag(config.figures_seconds)
+        metrics.active_downloads = lambda: feed.held - feed.pacer.buffered
+        metrics.buffered_urls = lambda: feed.pacer.buffered
+        metrics.redis_connections_max = lambda: MOST_CONNECTIONS
+        metrics.event_loop_lag_seconds = lambda: lag.worst_s
+        metrics.heartbeat_age_seconds = lambda: feed.heartbeat_age_s
+        self._endpoint = open_endpoint(config, name, metrics, figures, "shard", feed.number.number)
+        door.on_answer, door.on_break = metrics.redis_seconds.add, metrics.note_redis_error
 
     async def _settle_shards(self, run: Run, shard: int, shards: int | None) -> Run:
         """Bring what was asked for and what the run has into agreement, or refuse."""
@@ -264,6 +296,10 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 logger.error(
                     "leases could not be given back: %s; they are lent again when their hold ends", exc
                 )
+        if self._lag is not None:
+            self._lag.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
         self._figures.close()
         if self._door is not None:
             await self._door.close()
@@ -337,7 +373,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         make = getattr(self.spider, "failure_of", None)
         return pack(make(lease, reason)) if make else b""
 
-    def _tell_figures(self) -> dict[str, int | float | str]:
+    def _tell_figures(self) -> dict[str, Any]:
         feed = self.feed
         assert feed is not None
         return self._figures.tell(
@@ -434,6 +470,17 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                     pause_s = min(max(_LEAD_S, self.idle_before_close - idle_s), max(pause_s, idle_s / 2))
         except Exception as exc:  # noqa: BLE001  # without a leader the run would never end, and nobody be told
             self._on_broken(exc)
+
+    async def _tell_run(self, leader: Leader) -> None:
+        """While this shard leads, tell the figures of the run with its own."""
+        config, told_s = self.config, float("-inf")
+        while True:
+            if not await leader.lead():
+                self.metrics.run_figures = {}
+            elif self.feed is not None and time.monotonic() - told_s >= config.figures_seconds:
+                told_s = time.monotonic()
+                self.metrics.run_figures = await run_gauges(self.run, config.data, config.page_queue_hard)
+            await asyncio.sleep(min(_KEEP_LEAD_S, config.figures_seconds))
 
     async def _watch_supervisor(self, pid: int) -> None:
         """Leave as on SIGTERM when the process that started this one is gone: nobody watches over it now."""

@@ -93,3 +93,5 @@ TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 
 LOG_LEVEL = "INFO"
+#: Text at a terminal, JSON elsewhere (CRAWL_LOG); files are rotated.
+ADDONS = {"crawlproj.extensions.logs.ProcessLog": 0}

@@ -51,7 +51,8 @@ class InlineParser:
         # Not at module level: a shard that does not parse starts without all that parsing needs.
         from crawlproj.parsing.thread import ParserThread
 
-        self._parser = parser = ParserThread(spider.config, feed.frontier.run)
+        metrics = getattr(self._crawler, "metrics", None)
+        self._parser = parser = ParserThread(spider.config, feed.frontier.run, metrics)
         parser.done.add_done_callback(self._on_done)
         # Not at module level: importing it installs one.
         from twisted.internet import reactor

@@ -1,4 +1,4 @@
-"""One line a minute on how a shard comes along, in place of Scrapy's LogStats, which knows no frontier."""
+"""A line now and then on how a shard comes along, in place of Scrapy's LogStats, which knows no frontier."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.asyncio import create_looping_call
 
+from crawlproj.config import load_config
+from crawlproj.errors import BadSetting
 from crawlproj.frontier.feed import Feed
 
 logger = logging.getLogger(__name__)
 
 
 class ShardSummary:
-    """Logs every LOGSTATS_INTERVAL seconds; 0 switches it off, as with LogStats."""
+    """Logs every CRAWL_FIGURES_SECONDS; LOGSTATS_INTERVAL=0 switches it off, as with LogStats."""
 
     def __init__(self, crawler: Crawler, interval_s: float) -> None:
         self._crawler = crawler
@@ -28,10 +30,13 @@ class ShardSummary:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        interval_s = crawler.settings.getfloat("LOGSTATS_INTERVAL")
-        if not interval_s:
+        if not crawler.settings.getfloat("LOGSTATS_INTERVAL"):
             raise NotConfigured
-        return cls(crawler, interval_s)
+        try:
+            return cls(crawler, load_config(crawler.settings.copy_to_dict()).figures_seconds)
+        except BadSetting:
+            # The scheduler refuses wrong settings, in one clear line.
+            raise NotConfigured from None
 
     def _start(self) -> None:
         self._loop.start(self._interval_s, now=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -17,8 +18,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+from crawlproj.config import Config
 from crawlproj.observe.ledger import MOST_NUMBERS, Place, Told, read_all, take_place, try_lock
 from crawlproj.observe.metrics import Metrics
+from crawlproj.observe.process import ProcessFigures
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +46,27 @@ class Telling:
     #: One endpoint for all processes of the run on this host, not one for each.
     is_shared: bool
     every_s: float
+
+
+def open_endpoint(
+    config: Config, run: str, metrics: Metrics, figures: ProcessFigures, kind: str, number: int | None = None
+) -> Endpoint | None:
+    """Tell *metrics*, and what every process has, as the settings say; None when they say not to."""
+    figures.show_in(metrics)
+    if not config.metrics_port:
+        return None
+    telling = Telling(
+        config.data / "runs" / run / "metrics" / re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname()),
+        run,
+        config.metrics_host,
+        config.metrics_port,
+        config.metrics_shared,
+        config.figures_seconds,
+    )
+    endpoint = Endpoint(telling, metrics, kind, number)
+    figures.endpoint = lambda: endpoint.url
+    figures.descriptors.tell_by(endpoint.descriptors)
+    return endpoint
 
 
 class Endpoint:

@@ -11,6 +11,7 @@ from functools import partial
 
 from crawlproj.config import Config
 from crawlproj.frontier.frontier import Frontier
+from crawlproj.observe.metrics import Metrics
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.worker import Parser, new_parser_name
@@ -26,9 +27,10 @@ _COMMIT_S = 5.0
 class ParserThread:
     """A parser at work in a thread. ``done`` is a future of the loop that made it."""
 
-    def __init__(self, config: Config, run: str) -> None:
+    def __init__(self, config: Config, run: str, metrics: Metrics | None = None) -> None:
         self._config = config
         self._run = run
+        self._metrics = metrics
         self._extractor = Extractor(config)
         self._shard_left = threading.Event()
         self._is_leaving = False
@@ -87,6 +89,7 @@ class ParserThread:
                 is_over=self._is_over,
                 commits_asked=run.commits_asked,
                 extractor=self._extractor,
+                metrics=self._metrics,
             )
             if self._is_leaving:
                 self._parser.stop()

@@ -26,6 +26,7 @@ from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
+from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import unpack
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 _IDLE_S = 1.0
 #: How often a parser that cannot write looks whether it can again.
 _ROOM_LOOK_S = 1.0
-_SUMMARY_S = 10.0
 #: How many links that look like traps are kept from the pages of one batch; all are counted.
 _MOST_TRAPS = 200
 #: How far sitemaps may name sitemaps: an index of indexes, and no further.
@@ -89,12 +89,15 @@ class Parser:
         commits_asked: Callable[[], Awaitable[int]] = _never_asked,
         time_limit: TimeLimit | None = None,
         extractor: Extractor | None = None,
+        metrics: Metrics | None = None,
+        figures: ProcessFigures | None = None,
         on_commit_step: Callable[[str], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._process = ProcessName.of_this()
-        self._process_figures = ProcessFigures(clock)
+        self._process_figures = figures or ProcessFigures(clock)
+        self._metrics = metrics or Metrics()
         self._queue = queue
         self._frontier = frontier
         self._directory = directory
@@ -123,6 +126,10 @@ class Parser:
         self._batch = 0
         self._links = 0
         self._errors = 0
+
+    @property
+    def heartbeat_age_s(self) -> float:
+        return self._clock() - self._beaten_s
 
     def stop(self) -> None:
         """Ask it to finish the pages at hand, commit, and leave."""
@@ -176,11 +183,13 @@ class Parser:
         candidates: dict[str, Candidate] = {}
         self._forget_if_changed()
         # The list of this parser: what is in the open segment, then these pages.
-        first = self._segment.rows
+        first, taken_s = self._segment.rows, time.time()
         for number, raw in enumerate(raw_pages):
             await self._beat_when_due()
             try:
+                begun_s = time.perf_counter()
                 page, found = self._read(raw, first + number)
+                self._metrics.parse_seconds.add(time.perf_counter() - begun_s)
             except BadEnvelope as exc:
                 # Nothing will make it better.
                 failures.append((raw, self._letter(raw, None, exc), 1))
@@ -194,6 +203,8 @@ class Parser:
                 # A format that stores what the server sent would keep the words all the same; and a batch
                 # of sitemaps, 50 MB each, would not fit into memory.
                 page.body = b""
+            self._metrics.pages_parsed += 1
+            self._metrics.page_queue_seconds.add(max(0.0, taken_s - page.fetched_at_ms / 1000))
             rows.append((self._row(page, found), page, raw))
             self._collect(page, found, candidates)
             if len(candidates) >= _CANDIDATES_AT_ONCE:
@@ -245,6 +256,7 @@ class Parser:
         if candidates:
             admitted = (await self._frontier.admit(candidates.values())).new
             self._links += admitted
+            self._metrics.links_admitted += admitted
             self._segment_links += admitted
             self._known.add(candidates)
             candidates.clear()
@@ -271,7 +283,9 @@ class Parser:
 
     async def _fail(self, raw: bytes, letter: DeadLetter, attempts: int) -> None:
         self._errors += 1
+        self._metrics.parse_errors += 1
         is_dead = await self._queue.fail(self._name, raw, letter, attempts)
+        self._metrics.dead_letters += is_dead
         what = "page is a dead letter now" if is_dead else "page failed, it is tried again"
         logger.warning("%s: %s, %s", what, letter.url or letter.page, letter.error)
 
@@ -392,7 +406,7 @@ class Parser:
 
     async def _tell_when_due(self) -> None:
         pages, now_s = self._pages + self._segment.rows, self._clock()
-        if pages > self._told_pages and now_s - self._told_s >= _SUMMARY_S:
+        if pages > self._told_pages and now_s - self._told_s >= self._config.figures_seconds:
             await self._tell("parser", pages - self._told_pages, now_s - self._told_s)
             self._told_s, self._told_pages = now_s, pages
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ Message = tuple[bytes, bytes] | None
 
 #: Connections for calls that are answered at once; blocking calls and subscriptions have their own.
 CONNECTIONS = 4
+#: How many a process has at most: those, one to wait for pages or start URLs, one that listens.
+MOST_CONNECTIONS = CONNECTIONS + 2
 #: How long one try may take before the connection is given up; doubled while tries time out.
 ANSWER_S = 5.0
 LONGEST_ANSWER_S = 60.0
@@ -100,6 +103,9 @@ class Door:
         self._reviving = asyncio.Lock()
         #: Grows with every try that was not answered: who answers next may be another server, or set back.
         self.breaks = 0
+        #: Told the seconds of every round trip, and of every try that was not answered.
+        self.on_answer: Callable[[float], None] = lambda seconds: None
+        self.on_break: Callable[[], None] = lambda: None
 
     @classmethod
     async def open(
@@ -305,8 +311,11 @@ class Door:
     async def _on_a_connection(self, commands: Sequence[Command], answer_s: float) -> list[Any]:
         async with self._slots:
             connection = self._free.pop() if self._free else self._new_connection()
+            asked_s = time.perf_counter()
             try:
-                return await _exchange(connection, commands, answer_s)
+                answers = await _exchange(connection, commands, answer_s)
+                self.on_answer(time.perf_counter() - asked_s)
+                return answers
             finally:
                 # Used last, taken first: after a restart of Redis a repeat does not meet another dead one.
                 self._free.append(connection)
@@ -352,6 +361,7 @@ class Door:
                     self._tell_back(me)
                     return answer
                 self.breaks += 1
+                self.on_break()
                 # A lost connection is first made anew at once, and nobody is told: servers close idle ones.
                 if pause_s:
                     if not self._waiting:

@@ -7,6 +7,7 @@ starts shards and parsers, leads the run if nobody else does, and ends its proce
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import signal
 import sys
@@ -19,17 +20,27 @@ from typing import Any, TypeVar
 
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError, RunMismatch
+from crawlproj.observe import logs
+from crawlproj.observe.descriptors import Descriptors
+from crawlproj.observe.endpoint import open_endpoint
+from crawlproj.observe.lag import LoopLag
+from crawlproj.observe.metrics import Metrics
+from crawlproj.observe.process import ProcessFigures
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import MOST_CONNECTIONS, Door
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
+from crawlproj.runs.gauges import run_gauges
 from crawlproj.runs.overview import overview_of
 from crawlproj.supervisor.autoscale import ScaleState, decide
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.entry import alive_in, leave
 from crawlproj.supervisor.nursery import Nursery
 from crawlproj.supervisor.plan import Range
+from crawlproj.supervisor.progress import progress_line
 from crawlproj.supervisor.view import View
+
+logger = logging.getLogger(__name__)
 
 #: Shells expect 128 + SIGINT of what was interrupted.
 EXIT_INTERRUPTED = 130
@@ -86,7 +97,7 @@ class Crawl:
         is_seen = sys.stderr.isatty()
         self._look = overview_of if is_seen else status_of
         self._read_every_s = _LOOK_EVERY_S if is_seen else _LEAD_EVERY_S
-        self._read_s = self._led_s = -math.inf
+        self._read_s = self._led_s = self._told_s = -math.inf
         self._crew = Crew(
             run.name,
             self.directory / "logs",
@@ -96,7 +107,14 @@ class Crawl:
             say=self._progress.say,
             nursery=nursery,
         )
-        self._leader = Leader(run, ProcessName.of_this(), _LEADER_MS, config.scheduler_idle_before_close)
+        self._metrics, self._figures = Metrics(), ProcessFigures()
+        self._leader = Leader(
+            run,
+            ProcessName.of_this(),
+            _LEADER_MS,
+            config.scheduler_idle_before_close,
+            figures=lambda: self._figures.tell(self._status.get("fetched", 0)),
+        )
         self._scale = ScaleState(parsers, config.page_queue_soft, config.page_queue_soft_bytes)
         self._wanted_parsers = parsers.least
         self._taken: tuple[float, int] | None = None
@@ -109,7 +127,7 @@ class Crawl:
         """Run until the end, an interrupt, or a child that cannot go on. No child is left in any case."""
         failure: CrawlError | None = None
         self._status = await status_of(self._run)
-        with self._signals():
+        with self._signals(), self._seen():
             try:
                 await self._run.begin(is_first=not await alive_in(self._run))
                 await self._unless_stopped(self._work())
@@ -179,7 +197,21 @@ class Crawl:
             self._has_led = len(run_map.alive) >= len(self._crew.shards) > 0
             return False
         parser_starts = self._status["pages_queued"] and not self._status["parsers"]
+        await self._tell_run(is_leader)
         return is_leader and not parser_starts and await self._leader.step()
+
+    async def _tell_run(self, is_leader: bool) -> None:
+        """Tell the figures of the run, if it is ours to tell them, with our own; and a line in the log."""
+        now_s = self._clock()
+        if not is_leader:
+            self._metrics.run_figures = {}
+        if now_s - self._told_s < self._config.figures_seconds:
+            return
+        self._told_s = now_s
+        config = self._config
+        if is_leader and config.metrics_port:
+            self._metrics.run_figures = await run_gauges(self._run, config.data, config.page_queue_hard)
+        logger.info(progress_line(self._status, self._progress.pages_per_s, self._progress.seconds))
 
     def _follow_queue(self, queued_bytes: int, now_s: float) -> None:
         """Decide how many parsers there should be."""
@@ -273,6 +305,41 @@ class Crawl:
         except (TimeoutError, CrawlError) as exc:
             if not isinstance(exc, RunMismatch):
                 self._progress.say(f"Redis could not be told or asked: {exc or 'no answer'}")
+
+    # -- what others see --
+
+    @contextmanager
+    def _seen(self) -> Iterator[None]:
+        """Have a log and metrics while it lasts."""
+        config, metrics, figures = self._config, self._metrics, self._figures
+        handlers = (
+            logs.make_handler(config.log, self.directory / "logs" / "supervisor.log"),
+            logs.Sayer(self._progress.say),
+        )
+        handlers[0].setLevel(logging.INFO)
+        before = logging.root.level
+        logging.root.setLevel(logging.INFO)
+        for handler in handlers:
+            logging.root.addHandler(handler)
+        lag = LoopLag(config.figures_seconds)
+        figures.descriptors = Descriptors(self._run.door.where)
+        metrics.redis_connections_max = lambda: MOST_CONNECTIONS
+        metrics.event_loop_lag_seconds = lambda: lag.worst_s
+        endpoint = open_endpoint(config, self._run.name, metrics, figures, "supervisor")
+        logs.name_process(self._run.name, "supervisor", endpoint.number if endpoint else 0)
+        self._run.door.on_answer = metrics.redis_seconds.add
+        self._run.door.on_break = metrics.note_redis_error
+        try:
+            yield
+        finally:
+            lag.close()
+            if endpoint is not None:
+                endpoint.close()
+            figures.close()
+            for handler in handlers:
+                logging.root.removeHandler(handler)
+                handler.close()
+            logging.root.setLevel(before)
 
     # -- signals --
 

@@ -40,13 +40,22 @@ class View:
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             self._plain = Progress(out, rewrites=False, clock=clock)
 
+    @property
+    def pages_per_s(self) -> float:
+        """How fast pages are fetched of late."""
+        return self._pace.recent
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._started_s
+
     def show(self, status: dict[str, Any]) -> None:
         """Draw *status*: an overview, or at least what `status_of` tells."""
+        now_s = self._clock()
+        self._pace.note(now_s, status["fetched"])
         if self._plain is not None:
             self._plain.show(status)
             return
-        now_s = self._clock()
-        self._pace.note(now_s, status["fetched"])
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False

@@ -42,6 +42,8 @@ QUICK = {
     "CRAWL_BACKOFF_SECONDS": "0.3",
     "CRAWL_DRAIN_SECONDS": "5",
     "DOWNLOAD_TIMEOUT": "5",
+    # Tests read what people would.
+    "CRAWL_LOG": "text",
 }
 
 

@@ -171,4 +171,7 @@ def test_a_profile_is_a_whole_crawl_and_options_go_over_it(crew_of: Callable[...
     summary = summary_of(process)
     assert (summary["run"], summary["reason"]) == ("mine", "max_pages")
     assert summary["pages_fetched"] == summary["pages_stored"] == 5
-    assert sorted(path.name for path in (crew.data / "runs" / "mine" / "logs").iterdir()) == ["shard-0.log"]
+    assert sorted(path.name for path in (crew.data / "runs" / "mine" / "logs").iterdir()) == [
+        "shard-0.log",
+        "supervisor.log",
+    ]

@@ -1,0 +1,141 @@
+"""Half an hour at full speed in a web with faults: do descriptors, memory and Redis connections stay flat?
+
+A whole crawl (`scrapy run`, two shards) is looked at every few seconds through the figures that its processes
+write down. The first third is left out: caches fill. What grows is what a straight line through the rest
+rises by, and more than it scatters.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from measuring import Goal, Options, RedisServer, Report, read_options, say
+from plots import RESULTS
+
+from crawlproj.charts import line_chart
+from crawlproj.observe.ledger import read_all
+from crawlproj.simweb.process import SimwebProcess
+from crawlproj.simweb.spec import WorldSpec
+
+SECONDS = 1800
+QUICK_SECONDS = 45
+PROJECT = Path(__file__).parent.parent
+PORT = 21_000
+#: Flat is what rises by less than this share of its mean, or by less than it scatters.
+MOST_GROWTH = 0.05
+SCATTER = 3.0
+#: Figures by their metric, and what they are drawn in.
+FIGURES = {"memory_bytes": "MB", "open_descriptors": "descriptors", "redis_connections": "connections"}
+
+#: Seconds and value, by figure and process.
+Courses = defaultdict[str, defaultdict[str, list[tuple[float, float]]]]
+
+
+def soak(options: Options, seconds: int) -> Courses:
+    world = WorldSpec.rough(
+        domains=60 if options.quick else 300, pages_per_domain=40 if options.quick else 3000
+    )
+    courses: Courses = defaultdict(lambda: defaultdict(list))
+    with (
+        tempfile.TemporaryDirectory(prefix="soak-") as name,
+        RedisServer(options.redis_server, aof=True) as redis,
+        SimwebProcess(world, Path(name)) as simweb,
+    ):
+        folder = Path(name)
+        seeds = folder / "seeds.txt"
+        seeds.write_text("".join(f"{url}\n" for url in simweb.seeds()))
+        process = _start(folder, seeds, redis, seconds)
+        begun_s = time.monotonic()
+        try:
+            while process.poll() is None and time.monotonic() - begun_s < seconds + 60:
+                time.sleep(seconds / 180)
+                for host in (folder / "data" / "runs" / "web" / "metrics").glob("*"):
+                    _look(host, time.monotonic() - begun_s, courses)
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(60)
+    return courses
+
+
+def _start(folder: Path, seeds: Path, redis: RedisServer, seconds: int) -> subprocess.Popen[bytes]:
+    settings = {
+        "CRAWL_DATA": str(folder / "data"),
+        "REDIS_URL": redis.url,
+        "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "DOWNLOAD_DELAY": "0",
+        "DOWNLOAD_TIMEOUT": "5",
+        "CRAWL_BACKOFF_SECONDS": "1",
+        "CRAWL_METRICS_PORT": str(PORT),
+        "CRAWL_FIGURES_SECONDS": str(seconds / 360),
+    }
+    words = [word for pair in settings.items() for word in ("-s", "=".join(pair))]
+    arguments = [str(seeds), "--shards", "2", "--parsers", "1", "--max-seconds", str(seconds), "--run", "web"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "scrapy", "run", *arguments, *words],
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _look(folder: Path, now_s: float, courses: Courses) -> None:
+    for told in read_all(folder):
+        gauges = told.snapshot.gauges
+        for figure in FIGURES:
+            if told.is_live and figure in gauges:
+                value = sum(gauges[figure].values()) / (1e6 if figure == "memory_bytes" else 1)
+                courses[figure][f"{told.kind} {told.number}"].append((now_s, value))
+
+
+def growth_of(course: list[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return mean, rise and scatter of the last two thirds of *course*."""
+    rest = course[len(course) // 3 :]
+    times, values = zip(*rest, strict=True)
+    slope, start = statistics.linear_regression(times, values)
+    scatter = statistics.pstdev(value - (start + slope * at_s) for at_s, value in rest)
+    return statistics.fmean(values), slope * (times[-1] - times[0]), scatter
+
+
+def main(options: Options) -> None:
+    seconds = QUICK_SECONDS if options.quick else SECONDS
+    with RedisServer(options.redis_server) as server:
+        report = Report(server.version)
+    courses = soak(options, seconds)
+    table = report.table(
+        f"{seconds / 60:g} minutes with faults, the last two thirds",
+        "figure",
+        "process",
+        "mean",
+        "rise",
+        "scatter",
+    )
+    for figure, unit in FIGURES.items():
+        for process, course in sorted(courses[figure].items()):
+            if len(course) < 10:
+                say(f"   {process} was seen {len(course)} times only")
+                continue
+            mean, rise, scatter = growth_of(course)
+            table.add(figure, process, f"{mean:.1f}", f"{rise:+.1f}", f"{scatter:.1f}")
+            is_flat = rise <= max(MOST_GROWTH * mean, SCATTER * scatter)
+            report.goals.append(
+                Goal(f"{figure} of {process}", "flat", f"{mean:.1f}, {rise:+.1f} {unit}", is_flat)
+            )
+        if not options.quick:
+            title = f"{figure.replace('_', ' ')} over {seconds / 60:g} minutes at full speed, faults on"
+            chart = line_chart(title, "seconds", unit, courses[figure])
+            (RESULTS / f"soak-{figure.replace('_', '-')}.svg").write_text(chart)
+    report.finish(options)
+
+
+if __name__ == "__main__":
+    main(read_options(__doc__ or ""))

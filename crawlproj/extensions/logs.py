@@ -1,0 +1,59 @@
+"""The log of a Scrapy process in our form (`observe.logs`), from its first line on.
+
+An add-on, as only those are called before Scrapy sets up logging. Scrapy's own settings (LOG_FILE, LOG_LEVEL,
+LOG_ENABLED, LOG_FORMAT, LOG_SHORT_NAMES) keep their meaning; a LOG_FILE is rotated.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from scrapy.settings import BaseSettings
+from scrapy.utils.log import TopLevelFormatter, configure_logging
+
+from crawlproj.config import load_config
+from crawlproj.errors import BadSetting
+from crawlproj.observe.logs import make_handler
+
+
+class ProcessLog:
+    """Puts our handler in the place of Scrapy's."""
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        if settings.getbool("LOG_INSTALL_ROOT_HANDLER"):
+            settings.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")
+            logging.root.setLevel(logging.NOTSET)
+            logging.root.addHandler(_handler(settings))
+
+
+def set_up_logging(settings: BaseSettings) -> None:
+    """The same for a command that has no crawler."""
+    ProcessLog.update_pre_crawler_settings(settings)
+    configure_logging(settings)  # type: ignore[arg-type]  # it only reads them
+
+
+def _handler(settings: BaseSettings) -> logging.Handler:
+    file = settings.get("LOG_FILE")
+    if not file and not settings.getbool("LOG_ENABLED"):
+        return logging.NullHandler()
+    if file and not settings.getbool("LOG_FILE_APPEND"):
+        Path(file).unlink(missing_ok=True)
+    own_format = settings.get("LOG_FORMAT") if settings.getpriority("LOG_FORMAT") else None
+    handler = make_handler(
+        _form(settings), Path(file) if file else None, fmt=own_format, datefmt=settings.get("LOG_DATEFORMAT")
+    )
+    handler.setLevel(settings.get("LOG_LEVEL"))
+    if settings.getbool("LOG_SHORT_NAMES"):
+        handler.addFilter(TopLevelFormatter(["scrapy"]))
+    return handler
+
+
+def _form(settings: BaseSettings) -> str:
+    try:
+        # By itself: what is wrong with another setting is said in the form that was asked for.
+        return load_config({"CRAWL_LOG": settings.get("CRAWL_LOG")}).log
+    except BadSetting:
+        # The scheduler, or the command, refuses wrong settings, in one clear line.
+        return "auto"

@@ -1,0 +1,49 @@
+"""Logs of real processes: a JSON object a line, whose it is in each, and no line for a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from crawlproj.simweb.spec import WorldSpec
+from tests.e2e.conftest import Crew, Process
+
+pytestmark = pytest.mark.e2e
+
+SMALL = WorldSpec(seed=3, domains=6, pages_per_domain=15, size_spread=0.3, latency_ms=5, throttle_share=0.0)
+
+
+@pytest.fixture(scope="module")
+def crew(shared_crew_of: Callable[..., Crew]) -> Crew:
+    crew = shared_crew_of(SMALL, CRAWL_LOG="auto", CRAWL_FIGURES_SECONDS="1", DOWNLOAD_DELAY="0.02")
+    crew.start(shards=1)
+    crew.finish()
+    return crew
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_every_line_is_a_json_object_that_says_whose_it_is(crew: Crew, number: int) -> None:
+    process: Process = crew.processes[number]
+    lines = [json.loads(line) for line in process.log.splitlines()]
+
+    named = [line for line in lines if "run" in line]
+
+    assert all({"time", "level", "logger", "message", "pid"} <= line.keys() for line in lines)
+    assert {(line["run"], line["kind"]) for line in named} == {("web", ["shard", "parser"][number])}
+    # All but what is said before the process knows what it is.
+    assert "run" in lines[-1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_there_are_fewer_lines_than_pages(crew: Crew, number: int) -> None:
+    lines = crew.processes[number].log.splitlines()
+
+    assert len(lines) < len(crew.pages()) / 2, "\n".join(lines)
+
+
+def test_a_shard_says_now_and_then_how_it_comes_along(crew: Crew) -> None:
+    said = [json.loads(line)["message"] for line in crew.processes[0].log.splitlines()]
+
+    assert [message for message in said if "responses" in message and "a second lately" in message]

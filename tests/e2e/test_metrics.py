@@ -1,0 +1,221 @@
+"""Metrics of whole crawls: they agree with the web's own log, and outlive the processes that counted."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import socket
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from crawlproj.observe.metrics import METRICS, RUN_METRICS
+from crawlproj.simweb.accesslog import read_log
+from crawlproj.simweb.spec import WorldSpec
+from tests.e2e.conftest import Crew, wait_until
+
+pytestmark = pytest.mark.e2e
+
+SMALL = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.3, latency_ms=5, throttle_share=0.0)
+CrewOf = Callable[..., Crew]
+#: Name, labels but that of the run, value.
+Sample = tuple[str, dict[str, str], float]
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports() -> int:
+    """Return a first port with which those of our processes are free, too."""
+    bases = iter(lambda: random.randrange(20_000, 30_000), 0)
+    return next(base for base in bases if all(is_free(base + n) for n in (0, 1, 100, 101, 200)))
+
+
+@pytest.fixture
+def port() -> int:
+    return free_ports()
+
+
+def scrape(url: str) -> list[Sample]:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    return [
+        (sample.name, {name: value for name, value in sample.labels.items() if name != "run"}, sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+
+
+def total(samples: list[Sample], name: str, **labels: str) -> float:
+    return sum(
+        value
+        for found, has, value in samples
+        if found == f"crawlproj_{name}" and labels.items() <= has.items()
+    )
+
+
+def counters(samples: list[Sample]) -> dict[tuple[str, ...], float]:
+    """Return what processes counted, which must never fall. What the run has, whoever leads it tells."""
+    return {
+        (name, *map(str, sorted(labels.items()))): value
+        for name, labels, value in samples
+        if "kind" in labels and name.endswith(("_total", "_bucket", "_count", "_sum"))
+    }
+
+
+def status_of(crew: Crew) -> Any:
+    process = crew.scrapy("status", "--json", name="status")
+    assert process.wait() == 0, process.log
+    return json.loads(process.log.strip().splitlines()[-1])
+
+
+def asked(crew: Crew) -> Counter[str]:
+    """Return how many requests the simulated web answered, by what they were for."""
+    answered = [request for request in read_log(crew.simweb.log_path) if request.status]
+    return Counter("robots" if request.url.endswith("/robots.txt") else "page" for request in answered)
+
+
+def is_done(crew: Crew) -> bool:
+    status = crew.status()
+    left = [status.get(name, 0) for name in ("waiting", "leased", "pages_queued", "pages_being_parsed")]
+    return status["fetched"] > 0 and not any(left)
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """A crawl that has nothing left to do and has not ended yet, scraped everywhere."""
+
+    crew: Crew
+    port: int
+    status: Any
+    samples: list[Sample]
+
+
+@pytest.fixture(scope="module")
+def scraped(shared_crew_of: CrewOf) -> Scraped:
+    port = free_ports()
+    crew = shared_crew_of(
+        SMALL,
+        CRAWL_METRICS_PORT=str(port),
+        CRAWL_FIGURES_SECONDS="0.3",
+        CRAWL_SEGMENT_SECONDS="0.5",
+        SCHEDULER_IDLE_BEFORE_CLOSE="600",
+    )
+    crew.start(shards=2)
+    wait_until(lambda: is_done(crew), "all is fetched and stored")
+    status = status_of(crew)
+    urls = [line["metrics"] for line in status["processes"]]
+    samples = wait_until(
+        lambda: _settled(urls, status["pages_stored"]), "the leader has read the last figures"
+    )
+    return Scraped(crew, port, status, samples)
+
+
+def _settled(urls: list[str], stored: int) -> list[Sample]:
+    samples = [sample for url in urls for sample in scrape(url)]
+    return samples if total(samples, "run_pages_stored_total") == stored else []
+
+
+def test_what_all_processes_tell_agrees_with_the_log_of_the_web(scraped: Scraped) -> None:
+    samples, status = scraped.samples, scraped.status
+    seen = asked(scraped.crew)
+
+    assert total(samples, "fetches_total", kind_of="robots") == seen["robots"] > 0
+    assert total(samples, "fetches_total") == seen.total()
+    assert total(samples, "fetch_seconds_count") == seen["page"]
+    assert total(samples, "pages_parsed_total") == status["pages_stored"]
+    assert total(samples, "run_pages_fetched_total") == status["fetched"]
+    # The others were seeds, or where redirects led to.
+    assert 0 < total(samples, "links_admitted_total") < status["admitted"]
+
+
+def test_status_names_the_endpoint_and_the_descriptors_of_every_process(scraped: Scraped) -> None:
+    lines = scraped.status["processes"]
+
+    assert sorted(line["metrics"] for line in lines) == [
+        f"http://127.0.0.1:{scraped.port + offset}/metrics" for offset in (0, 1, 100)
+    ]
+    assert all(line["descriptors"]["redis"] for line in lines)
+    assert all(line["descriptors"]["prometheus"] for line in lines)
+
+
+def test_every_metric_is_told_by_somebody_and_those_of_the_run_once(scraped: Scraped) -> None:
+    told = Counter(name for name, labels, _ in scraped.samples if labels.get("state", "running") == "running")
+
+    for metric in METRICS.values():
+        assert told[f"{metric.name}_count" if metric.kind == "histogram" else metric.name], metric.name
+    assert {told[metric.name] for metric in RUN_METRICS.values()} == {1}
+
+
+def test_a_killed_shard_leaves_no_gauge_and_its_counters_do_not_fall(crew_of: CrewOf, port: int) -> None:
+    crew = crew_of(SMALL, CRAWL_METRICS_PORT=str(port), CRAWL_FIGURES_SECONDS="0.5", DOWNLOAD_DELAY="0.6")
+    _, victim = crew.start(shards=2)
+    crew.wait_for_fetched(12)
+    url = f"http://127.0.0.1:{port + 1}/metrics"
+    before = scrape(url)
+
+    victim.send(signal.SIGKILL)
+    victim.process.wait()
+
+    with pytest.raises(OSError, match="refused"):
+        scrape(url)
+    again = crew.shard(1)
+    after = wait_until(lambda: _try(lambda: scrape(url)), "it tells again")
+    fallen = {key: value for key, value in counters(before).items() if counters(after).get(key, 0) < value}
+    assert total(before, "fetches_total") > 0
+    assert fallen == {}
+    assert total(after, "process_start_time_seconds") > total(before, "process_start_time_seconds")
+    assert again.is_running
+
+
+def test_one_endpoint_tells_for_all_processes_of_a_host(crew_of: CrewOf, port: int) -> None:
+    crew = crew_of(
+        SMALL,
+        CRAWL_METRICS_PORT=str(port),
+        CRAWL_METRICS_SHARED="1",
+        CRAWL_FIGURES_SECONDS="0.3",
+        DOWNLOAD_DELAY="0.6",
+    )
+    shard, victim = crew.start(shards=2)
+    url = f"http://127.0.0.1:{port}/metrics"
+    crew.wait_for_fetched(12)
+
+    def whose() -> set[str]:
+        samples = _try(lambda: scrape(url)) or []
+        return {
+            f"{labels['kind']}-{labels['number']}"
+            for name, labels, _ in samples
+            if name == "crawlproj_memory_bytes"
+        }
+
+    wait_until(lambda: whose() == {"shard-0", "shard-1", "parser-0"}, "all are told of")
+    before = counters(scrape(url))
+
+    victim.send(signal.SIGKILL)
+    victim.process.wait()
+
+    # Whoever served it: the others notice, and counters of the dead are still told.
+    wait_until(lambda: whose() == {"shard-0", "parser-0"}, "no gauge of the dead is told")
+    after = counters(scrape(url))
+    assert {key for key, value in before.items() if after.get(key, 0) < value} == set()
+    assert shard.is_running
+
+
+def _try(get: Callable[[], Any]) -> Any:
+    try:
+        return get()
+    except OSError:
+        return None

@@ -1,0 +1,58 @@
+"""The figures of a run as its leader tells them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.records import Candidate
+from crawlproj.observe.metrics import RUN_METRICS
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import Door
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Leader, Run
+from crawlproj.runs.gauges import run_gauges
+from crawlproj.runs.overview import overview_of
+
+
+@pytest.fixture
+async def run(door: Door) -> Run:
+    return await Run.open(door, "web", partitions=4, shards=2)
+
+
+async def test_all_figures_that_are_declared_are_told_and_no_others(run: Run, tmp_path: Path) -> None:
+    assert (await run_gauges(run, tmp_path, 100)).keys() == RUN_METRICS.keys()
+
+
+async def test_the_figures_are_those_of_the_run(run: Run, tmp_path: Path) -> None:
+    await run.begin(is_first=True)
+    urls = [f"https://d{number}.test/{page}" for number in range(3) for page in range(4)]
+    await Frontier(run.door, "web", 4).admit([Candidate(url) for url in urls])
+    await run.door.command("RPUSH", keys.pages("web"), b"one", b"two")
+    await run.door.command("HSET", keys.page_counters("web"), "queued_bytes", 6)
+    await run.door.command("HSET", keys.dead_letters("web"), "1:2", "{}")
+
+    told = await run_gauges(run, tmp_path, 100)
+
+    assert (told["frontier_waiting_urls"], told["frontier_ready_domains"]) == (12, 3)
+    assert (told["page_queue_pages"], told["page_queue_bytes"]) == (2, 6)
+    assert (told["dead_letters"], told["page_queue_hard_limit_pages"]) == (1, 100)
+    assert (told["shards_wanted"], told["shards_alive"]) == (2, 0)
+    assert told["run_state"]["running"] == 1
+    assert sum(told["run_state"].values()) == 1
+    assert min(told["disk_free_bytes"], told["redis_memory_bytes"]) > 0
+
+
+async def test_a_supervisor_that_leads_is_told_of_and_a_shard_that_does_is_not(run: Run) -> None:
+    supervisor = Leader(run, ProcessName.of_this(), 5000, figures=lambda: {"metrics": "http://a:1/metrics"})
+    assert await supervisor.lead()
+    led_by_supervisor = await overview_of(run)
+    await supervisor.step_down()
+    assert await Leader(run, ProcessName.of_this(), 5000).lead()
+
+    led_by_shard = await overview_of(run)
+
+    assert led_by_supervisor["supervisor"]["metrics"] == "http://a:1/metrics"
+    assert led_by_shard["supervisor"] is None
