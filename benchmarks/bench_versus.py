@@ -161,9 +161,9 @@ def start_ours(job: Job, shards: int, text: str | None) -> list[subprocess.Popen
 
 
 def kind_ours(command: str) -> str:
-    if " crawl web" in command:
+    if " crawl web" in command or command.startswith("shard"):
         return "fetch"
-    return "parse" if " parser " in command else "supervisor"
+    return "parse" if " parser " in command or command.startswith("parser") else "supervisor"
 
 
 def read_lines(folder: Path) -> Stored:

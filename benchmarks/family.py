@@ -30,7 +30,7 @@ class Cost:
 
 
 def watch(children: list[subprocess.Popen[bytes]], kind_of: Callable[[str], str], patience_s: float) -> Cost:
-    """Wait for the end of *children*. *kind_of* says what a command line is.
+    """Wait for the end of *children*. *kind_of* says what a name with a command line is.
 
     Raises RuntimeError when one fails, or when they are not over after *patience_s*; the others
     are ended then.
@@ -89,7 +89,9 @@ def _look(
     try:
         # The command line is that of the parent until the child has replaced itself.
         if pid not in kinds or pid not in seen or seen[pid][0] < 0.05:
-            kinds[pid] = kind_of(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
+            # And for good where it was forked, as the supervisor's first children are: those have names.
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            kinds[pid] = kind_of(f"{name} {Path(f'/proc/{pid}/cmdline').read_text()}".replace("\0", " "))
         status = Path(f"/proc/{pid}/status").read_text()
         _, found, rest = status.partition("VmHWM:")
         if found:

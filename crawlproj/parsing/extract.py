@@ -10,7 +10,7 @@ from html import unescape
 from typing import cast
 
 from parsel import Selector
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, create_tag
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
@@ -43,6 +43,7 @@ _LOOKS_LIKE_JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"\d])")
 _SNIFF_BYTES = 512
 
 #: What of each element is a link. ``link`` is only followed when it names the next page.
+_OF_HEAD = frozenset(create_tag(name).tag_id for name in ("base", "link", "meta", "title"))
 _LINK_ATTRIBUTES = {"a": "href", "area": "href", "iframe": "src", "frame": "src", "link": "href"}
 _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
@@ -213,9 +214,10 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
         found.fields = {name: select(page) for name, select in options.fields.items()}
     # Without its events the parser is a tenth faster; they matter to trees that change.
     tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
-    base = _read_head(tree, url, options, found)
+    elements = _Elements(tree, html)
+    base = _read_head(elements, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
-        hrefs = _hrefs(tree, options)
+        hrefs = _hrefs(elements, options)
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
     language = tree.root.attributes.get("lang") if tree.root is not None else None
     # Last: it takes the tree apart.
@@ -225,17 +227,33 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
     return language or ""
 
 
-def _read_head(tree: LexborHTMLParser, url: str, options: ExtractOptions, found: Extract) -> str:
+class _Elements:
+    """The elements of a page by tag. To look for one takes a walk through the page; not done in vain."""
+
+    def __init__(self, tree: LexborHTMLParser, html: bytes) -> None:
+        self.tree = tree
+        self._html = html.lower()
+        self._in_head: dict[str, list[LexborNode]] = {}
+        for node in tree.head.traverse() if tree.head is not None else ():
+            if node.tag_id in _OF_HEAD:
+                self._in_head.setdefault(node.tag or "", []).append(node)
+
+    def tags(self, name: str) -> list[LexborNode]:
+        written = self._html.count(f"<{name}".encode())
+        in_head = self._in_head.get(name, [])
+        return in_head if len(in_head) >= written else self.tree.tags(name)
+
+
+def _read_head(elements: _Elements, url: str, options: ExtractOptions, found: Extract) -> str:
     """Read title and metas, wherever they stand, and return the base of links."""
-    # By tag, not by selector: a selector is tried on every element of the page, three times the cost.
-    titles = (node for node in tree.tags("title") if _is_of_page(node))
+    titles = (node for node in elements.tags("title") if _is_of_page(node))
     if (title := next(titles, None)) is not None:
         found.title = _one_line(title.text())
-    for meta in tree.tags("meta"):
+    for meta in elements.tags("meta"):
         _read_meta(meta.attributes, options.robots_agent, found)
-    bases = [href for node in tree.tags("base") if (href := node.attributes.get("href"))]
+    bases = [href for node in elements.tags("base") if (href := node.attributes.get("href"))]
     base = base_of(bases[0], url) if bases else url
-    if canonical := next(filter(None, map(_canonical_href, tree.tags("link"))), ""):
+    if canonical := next(filter(None, map(_canonical_href, elements.tags("link"))), ""):
         resolved, _ = canonical_links([canonical], base, 1, options.url_rules)
         found.canonical_url = resolved[0] if resolved else None
     return base
@@ -252,12 +270,12 @@ def _canonical_href(link: LexborNode) -> str:
     return (attributes.get("href") or "") if is_canonical else ""
 
 
-def _hrefs(tree: LexborHTMLParser, options: ExtractOptions) -> list[str]:
+def _hrefs(elements: _Elements, options: ExtractOptions) -> list[str]:
     """Return the links of the page as they are written, in their order."""
-    by_tag = {tag: nodes for tag in options.link_tags if (nodes := tree.tags(tag))}
+    by_tag = {tag: nodes for tag in options.link_tags if (nodes := elements.tags(tag))}
     only_a = by_tag.keys() <= {"a"}
     # What keeps the order of several tags takes longer, and most pages have one.
-    nodes = by_tag.get("a", []) if only_a else tree.css(", ".join(by_tag))
+    nodes = by_tag.get("a", []) if only_a else elements.tree.css(", ".join(by_tag))
     hrefs: list[str | None] = []
     for node in nodes:
         attributes = node.attributes
