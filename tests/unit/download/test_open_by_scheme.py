@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from crawlproj.download.connection import Limits, Origin, Pool, make_tls_context
 from crawlproj.download.guard import AddressGuard
@@ -22,13 +23,6 @@ class Unread:
         return True
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
-    await reader.read()
-    writer.close()
-
-
 async def test_a_kept_connection_counts_until_the_pool_is_closed() -> None:
     pool = Pool(
         resolver=Addresses(),
@@ -36,6 +30,17 @@ async def test_a_kept_connection_counts_until_the_pool_is_closed() -> None:
         limits=Limits(),
         tls=make_tls_context(is_verified=False),
     )
+    has_closed = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+        with suppress(ConnectionError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        has_closed.set()
+
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         origin = Origin("http", "127.0.0.1", server.sockets[0].getsockname()[1])
         deadline_s = asyncio.get_running_loop().time() + 10
@@ -44,5 +49,6 @@ async def test_a_kept_connection_counts_until_the_pool_is_closed() -> None:
         await pool.exchange(origin, request, Unread(), is_head=False, may_repeat=True, deadline_s=deadline_s)
         kept = pool.open_by_scheme()
         await pool.close()
+        await has_closed.wait()
 
     assert (kept, pool.open_by_scheme()) == ({"http": 1}, {})
