@@ -513,7 +513,7 @@ class Feed:
             hold = self._holdings.holds.get(partition)
             if hold is not None:
                 await self.frontier.park(hold, domains)
-                logger.info("domains parked", extra={"domains": domains[:10], "count": len(domains)})
+                logger.debug("domains parked", extra={"domains": domains[:10], "count": len(domains)})
             for domain, _, _ in domains:
                 del self._parking[domain]
 
