@@ -155,7 +155,9 @@ def start_ours(job: Job, shards: int, text: str | None) -> list[subprocess.Popen
         # Peers read pages to their end; the largest has 400 KB.
         "CRAWL_MAX_BODY": "1000000",
     } | ({"CRAWL_TEXT": text} if text else {})
-    run = [str(job.seeds), "--data", str(job.folder / "data"), "--shards", str(shards), "--parsers", "1"]
+    run = [str(job.seeds), "--data", str(job.folder / "data"), "--shards", str(shards)]
+    # As many parsers: with one alone, two shards would wait for it.
+    run += ["--parsers", str(shards)]
     words = [word for pair in settings.items() for word in ("-s", "=".join(pair))]
     return [job.start(["-m", "scrapy", "run", *run, *words], cwd=PROJECT, imports=[PROJECT])]
 
