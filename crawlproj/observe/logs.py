@@ -83,6 +83,24 @@ class JsonLine(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class _File(RotatingFileHandler):
+    """A file that several processes may write, as a parser and its guard do, and each of them rotate."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> int:  # noqa: N802  # the name logging calls
+        # Moved aside by another: a line in the old one would be missed, and rotate the new one once more.
+        if self.stream is not None and not self._is_at(self.stream):
+            self.stream.close()
+            # Opened again by who writes.
+            self.stream = None
+        return super().shouldRollover(record)
+
+    def _is_at(self, stream: TextIO) -> bool:
+        try:
+            return os.path.samestat(os.fstat(stream.fileno()), Path(self.baseFilename).stat())
+        except FileNotFoundError:
+            return False
+
+
 def make_handler(
     form: str,
     file: Path | None = None,
@@ -99,7 +117,8 @@ def make_handler(
     handler: logging.Handler
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=OLD_FILES, encoding="utf-8")
+        # What the web calls text may be none: then it is written as its numbers.
+        handler = _File(file, "a", FILE_BYTES, OLD_FILES, "utf-8", errors="backslashreplace")
         is_terminal = False
     else:
         stream = out or sys.stderr

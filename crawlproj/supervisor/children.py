@@ -111,11 +111,14 @@ class Child:
                 read = 0
             with path.open("rb") as file:
                 file.seek(read)
-                lines = file.read(_MOST_BYTES).rpartition(b"\n")[0]
+                new = file.read(_MOST_BYTES)
         except FileNotFoundError:
             return []
-        self._read_bytes[path] = read + len(lines) + 1 if lines else read
-        return [line for line in lines.decode(errors="replace").splitlines() if line.strip()]
+        # A line longer than all that is read at once is passed over, or nothing after it would be read.
+        lines = new[: new.rfind(b"\n") + 1] or (new if len(new) == _MOST_BYTES else b"")
+        self._read_bytes[path] = read + len(lines)
+        # Not splitlines(): what the web calls text has ends of lines of its own.
+        return [line for line in lines.decode(errors="replace").split("\n") if line.strip()]
 
 
 def _error_of(line: str) -> str | None:

@@ -118,6 +118,40 @@ def test_a_file_is_rotated_and_only_some_are_kept(
     assert all(path.stat().st_size <= 2000 for path in (tmp_path / "logs").iterdir())
 
 
+def test_who_shares_a_file_goes_on_with_the_new_one_when_another_rotated_it(
+    logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES", 2000)
+    path = tmp_path / "parser.log"
+    guard, child = logs.make_handler("json", path), logs.make_handler("json", path)
+    logger.addHandler(child)
+    while not (tmp_path / "parser.log.1").exists():
+        logger.info("a line of the child")
+
+    logger.handlers[:] = [guard]
+    logger.warning("parser process died")
+    logger.handlers[:] = [child]
+    logger.info("the next")
+    guard.close()
+    child.close()
+
+    assert [json.loads(line)["message"] for line in path.read_text().splitlines()][-2:] == [
+        "parser process died",
+        "the next",
+    ]
+    assert not (tmp_path / "parser.log.2").exists()
+
+
+def test_text_that_is_none_is_a_line_all_the_same(logger: logging.Logger, tmp_path: Path) -> None:
+    handler = logs.make_handler("json", tmp_path / "log")
+    logger.addHandler(handler)
+
+    logger.info("a title: \udcff")
+    handler.close()
+
+    assert json.loads((tmp_path / "log").read_text())["message"] == "a title: \udcff"
+
+
 def test_what_a_json_log_says_can_be_read_again(logger: logging.Logger) -> None:
     out = io.StringIO()
     logger.addHandler(logs.make_handler("json", out=out))

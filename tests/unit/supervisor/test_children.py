@@ -65,6 +65,18 @@ def test_errors_of_a_json_log_are_told_in_their_words(tmp_path: Path) -> None:
     assert child.last_words == "broke: KeyError: 1"
 
 
+def test_other_ends_of_lines_than_that_of_a_log_are_part_of_a_line(tmp_path: Path) -> None:
+    child = child_with(tmp_path / "log", '{"time": "2026", "level": "ERROR", "message": "no\u2028room"}\n')
+
+    assert child.new_errors() == ["no\u2028room"]
+
+
+def test_a_line_too_long_to_be_read_hides_none_after_it(tmp_path: Path) -> None:
+    child = child_with(tmp_path / "log", "x" * 1_500_000 + "\n[a] ERROR: after\n")
+
+    assert [*child.new_errors(), *child.new_errors()] == ["after"]
+
+
 def test_what_it_says_past_its_log_counts_too(tmp_path: Path) -> None:
     child = child_with(tmp_path / "shard-0.log", "")
     child.output.write_text("Traceback (most recent call last):\n  File x\nImportError: no such thing\n")
