@@ -14,8 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 
 from crawlproj.config import Config
@@ -214,8 +215,13 @@ class Endpoint:
         return exposition(self._telling.run, [told, *others])
 
 
-class _Server(HTTPServer):
-    """One answer at a time: whoever asks too slowly keeps only others who ask waiting."""
+class _Server(TCPServer):
+    """One answer at a time: whoever asks too slowly keeps only others who ask waiting.
+
+    No HTTPServer: that asks name servers for the name of its address, and a shard would wait for them.
+    """
+
+    allow_reuse_address = True
 
     def __init__(self, address: tuple[str, int], answer: Callable[[], bytes]) -> None:
         self.answer = answer

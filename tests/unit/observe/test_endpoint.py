@@ -136,6 +136,16 @@ def test_a_taken_port_is_one_warning_and_another_port(
     assert scrape(endpoint.url)
 
 
+def test_no_name_server_is_asked_for_the_name_of_the_address(
+    endpoint_of: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", asked.append)
+
+    assert scrape(endpoint_of(Metrics(), "shard", 0).url)
+    assert asked == []
+
+
 def test_other_paths_are_not_found_and_the_endpoint_goes_on(endpoint_of: Callable[..., Endpoint]) -> None:
     endpoint = endpoint_of(Metrics(), "shard", 0)
 
