@@ -479,7 +479,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 self.metrics.run_figures = {}
             elif self.feed is not None and time.monotonic() - told_s >= config.figures_seconds:
                 told_s = time.monotonic()
-                self.metrics.run_figures = await run_gauges(self.run, config.data, config.page_queue_hard)
+                self.metrics.run_figures = await run_gauges(self.run, config)
             await asyncio.sleep(min(_KEEP_LEAD_S, config.figures_seconds))
 
     async def _watch_supervisor(self, pid: int) -> None:

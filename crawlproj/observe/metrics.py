@@ -105,7 +105,9 @@ class Metrics:
     pages_parsed: int = _count("pages", "Pages read by parsers.")
     parse_errors: int = _count("pages", "Pages that could not be read.")
     links_admitted: int = _count("URLs", "Links that were new to the frontier.")
-    dead_letters: int = _count("pages", "Pages given up after several tries.")
+    dead_letters: int = _count(
+        "pages", "Pages given up after several tries, but for those that killed their parser."
+    )
     back_pressure: Counts = _counts(
         "level", ("soft", "hard"), "events", "Times the page queue made a shard lease less, or nothing."
     )
@@ -214,7 +216,8 @@ RUN_METRICS: dict[str, Metric] = dict(
         _of_run("page_queue_pages", "pages", "Pages waiting for a parser."),
         _of_run("page_queue_bytes", "bytes", "Their bytes."),
         _of_run("page_queue_hard_limit_pages", "pages", "From how many on nothing more is fetched."),
-        _of_run("dead_letters", "pages", "Pages kept as dead letters."),
+        _of_run("page_queue_hard_limit_bytes", "bytes", "The same, for their bytes."),
+        _of_run("dead_letters", "pages", "Pages kept as dead letters, whatever they did to their parser."),
         _of_run("run_pages_fetched_total", "pages", "Pages fetched by the run, by all its processes."),
         _of_run("run_pages_stored_total", "pages", "Pages stored by the run."),
         _of_run("shards_wanted", "processes", "Shards the run should have."),

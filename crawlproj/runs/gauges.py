@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
+from crawlproj.config import Config
 from crawlproj.redisio import keys
 from crawlproj.runs.processes import live_processes
 from crawlproj.runs.record import Run, RunState
@@ -17,7 +17,7 @@ _USED_MEMORY = re.compile(rb"used_memory:(\d+)")
 _SILENT_S = 60.0
 
 
-async def run_gauges(run: Run, data: Path, hard_limit_pages: int) -> dict[str, Any]:
+async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
     """Return the figures of *run* now, in a few round trips whatever its size."""
     everywhere = range(run.partitions)
     figures, run_map = await run.figures(), await run.read_map()
@@ -32,7 +32,6 @@ async def run_gauges(run: Run, data: Path, hard_limit_pages: int) -> dict[str, A
     )
     alive = await live_processes(run, _SILENT_S)
     used = _USED_MEMORY.search(memory)
-    disk = await asyncio.to_thread(shutil.disk_usage, data)
     parked = sum(sizes[run.partitions :])
     return {
         "frontier_waiting_urls": figures.waiting,
@@ -42,14 +41,23 @@ async def run_gauges(run: Run, data: Path, hard_limit_pages: int) -> dict[str, A
         "circuits_open": parked,
         "page_queue_pages": figures.queue_pages,
         "page_queue_bytes": int(queued_bytes or 0),
-        "page_queue_hard_limit_pages": hard_limit_pages,
+        "page_queue_hard_limit_pages": config.page_queue_hard,
+        "page_queue_hard_limit_bytes": config.page_queue_hard_bytes,
         "dead_letters": dead,
         "run_pages_fetched_total": figures.fetched,
         "run_pages_stored_total": figures.stored,
         "shards_wanted": run_map.shards,
         "shards_alive": sum(name.startswith("shard") for name in alive),
         "parsers_alive": sum(name.startswith("parser") for name in alive),
-        "disk_free_bytes": disk.free,
         "redis_memory_bytes": int(used[1]) if used else 0,
         "run_state": {state.value: int(state == run_map.state) for state in RunState},
+        **await asyncio.to_thread(_disk, config),
     }
+
+
+def _disk(config: Config) -> dict[str, int]:
+    try:
+        return {"disk_free_bytes": shutil.disk_usage(config.data).free}
+    except OSError:
+        # It is away: whoever writes there says so, and the crawl does not end for a figure.
+        return {}

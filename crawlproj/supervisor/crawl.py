@@ -210,7 +210,7 @@ class Crawl:
         self._told_s = now_s
         config = self._config
         if is_leader and config.metrics_port:
-            self._metrics.run_figures = await run_gauges(self._run, config.data, config.page_queue_hard)
+            self._metrics.run_figures = await run_gauges(self._run, config)
         logger.info(progress_line(self._status, self._progress.pages_per_s, self._progress.seconds))
 
     def _follow_queue(self, queued_bytes: int, now_s: float) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.config import Config, load_config
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.observe.metrics import RUN_METRICS
@@ -22,11 +23,18 @@ async def run(door: Door) -> Run:
     return await Run.open(door, "web", partitions=4, shards=2)
 
 
-async def test_all_figures_that_are_declared_are_told_and_no_others(run: Run, tmp_path: Path) -> None:
-    assert (await run_gauges(run, tmp_path, 100)).keys() == RUN_METRICS.keys()
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(
+        {"CRAWL_DATA": str(tmp_path), "CRAWL_PAGE_QUEUE_SOFT": 50, "CRAWL_PAGE_QUEUE_HARD": 100}
+    )
 
 
-async def test_the_figures_are_those_of_the_run(run: Run, tmp_path: Path) -> None:
+async def test_all_figures_that_are_declared_are_told_and_no_others(run: Run, config: Config) -> None:
+    assert (await run_gauges(run, config)).keys() == RUN_METRICS.keys()
+
+
+async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> None:
     await run.begin(is_first=True)
     urls = [f"https://d{number}.test/{page}" for number in range(3) for page in range(4)]
     await Frontier(run.door, "web", 4).admit([Candidate(url) for url in urls])
@@ -34,15 +42,22 @@ async def test_the_figures_are_those_of_the_run(run: Run, tmp_path: Path) -> Non
     await run.door.command("HSET", keys.page_counters("web"), "queued_bytes", 6)
     await run.door.command("HSET", keys.dead_letters("web"), "1:2", "{}")
 
-    told = await run_gauges(run, tmp_path, 100)
+    told = await run_gauges(run, config)
 
     assert (told["frontier_waiting_urls"], told["frontier_ready_domains"]) == (12, 3)
     assert (told["page_queue_pages"], told["page_queue_bytes"]) == (2, 6)
     assert (told["dead_letters"], told["page_queue_hard_limit_pages"]) == (1, 100)
+    assert told["page_queue_hard_limit_bytes"] == config.page_queue_hard_bytes
     assert (told["shards_wanted"], told["shards_alive"]) == (2, 0)
     assert told["run_state"]["running"] == 1
     assert sum(told["run_state"].values()) == 1
     assert min(told["disk_free_bytes"], told["redis_memory_bytes"]) > 0
+
+
+async def test_a_disk_that_is_away_takes_its_figure_with_it_and_no_other(run: Run, tmp_path: Path) -> None:
+    told = await run_gauges(run, load_config({"CRAWL_DATA": str(tmp_path / "gone")}))
+
+    assert RUN_METRICS.keys() - told.keys() == {"disk_free_bytes"}
 
 
 async def test_a_supervisor_that_leads_is_told_of_and_a_shard_that_does_is_not(run: Run) -> None:
