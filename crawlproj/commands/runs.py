@@ -83,6 +83,8 @@ class Command(RunCommand):
             if not opts.yes:
                 _ask(run.name, what)
             await run.delete()
+            # Or a new run of this name would go on from what this one has counted.
+            shutil.rmtree(config.data / "runs" / run.name / "metrics", ignore_errors=True)
         if opts.pages and files:
             shutil.rmtree(pages)
         print(f"deleted {what}")

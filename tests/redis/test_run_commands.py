@@ -280,6 +280,18 @@ async def test_a_run_is_deleted_with_its_pages_when_asked_for(run: Run, scrapy: 
     assert files_in(pages) == 0
 
 
+async def test_what_its_processes_counted_is_deleted_with_a_run(
+    run: Run, scrapy: Scrapy, tmp_path: Path
+) -> None:
+    counted = tmp_path / "runs" / "web" / "metrics" / "host"
+    counted.mkdir(parents=True)
+    (counted / "shard-0.json").write_text("{}")
+
+    await scrapy("runs", "--delete", "web", "--yes")
+
+    assert not counted.parent.exists()
+
+
 async def test_a_run_in_use_is_not_deleted(run: Run, scrapy: Scrapy) -> None:
     await hold_shard(run)
 
