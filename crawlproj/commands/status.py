@@ -200,6 +200,9 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
     if processes := status["processes"]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
+    everybody = [*processes, status.get("supervisor") or {}]
+    if tellers := [line for line in everybody if line.get("descriptors")]:
+        tables.append(["open descriptors", *_indented(_descriptor_lines(tellers))])
     sample = ""
     if status["domains_are_sample"]:
         sample = f"; of {status['domains_read']:,} looked at, there are more"
@@ -207,6 +210,17 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
         if domains := status[f"{kind}_domains"]:
             tables.append([f"{kind} domains ({why}{sample})", *_indented(_domain_lines(domains))])
     return tables
+
+
+def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:
+    from crawlproj.supervisor.view import aligned, name_of
+
+    kinds = list(dict.fromkeys(kind for line in processes for kind in line["descriptors"]))
+    rows = [("", *kinds, "process")]
+    for line in processes:
+        counts = (f"{line['descriptors'].get(kind, 0):,}" for kind in kinds)
+        rows.append((name_of(line), *counts, str(line["pid"] or "?")))
+    return aligned(rows)
 
 
 def _domain_lines(domains: list[dict[str, Any]]) -> list[str]:

@@ -149,7 +149,7 @@ def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
         silent = f", silent for {line['silent_seconds']:.0f} s" if line["silent_seconds"] >= _SILENT_S else ""
         rows.append(
             (
-                _name_of(line),
+                name_of(line),
                 _count(line, "pages"),
                 f"{line['pages_per_s']:,.1f}" if "pages_per_s" in line else "-",
                 _count(line, "in_flight"),
@@ -164,7 +164,7 @@ def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
 
 def last_errors(processes: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return what processes last said at ERROR, by name; a few are enough."""
-    said = [(_name_of(line), printable(line["last_error"])) for line in processes if line.get("last_error")]
+    said = [(name_of(line), printable(line["last_error"])) for line in processes if line.get("last_error")]
     return said[:_MOST_ERRORS]
 
 
@@ -202,7 +202,8 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def _name_of(line: dict[str, Any]) -> str:
+def name_of(line: dict[str, Any]) -> str:
+    """Return what a process is called in a table."""
     # The names of parsers are long, and its process tells one from another.
     return f"shard {line['name']}" if line["kind"] == "shard" else str(line["kind"])
 

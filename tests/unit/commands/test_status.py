@@ -93,6 +93,21 @@ def test_processes_are_listed_with_their_last_errors() -> None:
     assert table[at + 3] == "  shard 0: disk �[31mfull"
 
 
+def test_open_descriptors_are_listed_by_kind_for_who_tells_them() -> None:
+    [shard] = STATUS["processes"]
+    supervisor = {"kind": "supervisor", "name": "0", "pid": 12, "descriptors": {"redis": 1, "http": 0}}
+    told = {"processes": [shard, shard | {"descriptors": {"redis": 3, "http": 1200}}]}
+
+    table = table_of(STATUS | told | {"supervisor": supervisor})
+
+    at = table.index("open descriptors")
+    assert [line.split() for line in table[at + 1 : at + 4]] == [
+        ["redis", "http", "process"],
+        ["shard", "0", "3", "1,200", "4711"],
+        ["supervisor", "1", "0", "12"],
+    ]
+
+
 def test_domains_that_stand_out_are_listed_and_kinds_without_any_are_not() -> None:
     table = table_of(STATUS)
 
