@@ -38,6 +38,7 @@ class Command(RunCommand):
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         from crawlproj.extensions.logs import set_up_logging
+        from crawlproj.observe import logs
         from crawlproj.parsing.guard import run_guarded
         from crawlproj.parsing.worker import new_parser_name
 
@@ -45,7 +46,7 @@ class Command(RunCommand):
         set_up_logging(self.settings)
         # In the guard already: what is wrong with the settings should not be said by every child.
         config = self.config()
-        self.run_name(opts)
+        logs.name_process(self.run_name(opts), "parser", "")
         stem = new_parser_name(opts.name)
 
         def work(number: int, notes: Notes) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -41,6 +43,23 @@ def test_there_are_fewer_lines_than_pages(crew: Crew, number: int) -> None:
     lines = crew.processes[number].log.splitlines()
 
     assert len(lines) < len(crew.pages()) / 2, "\n".join(lines)
+
+
+def test_the_guard_of_a_parser_says_whose_it_is_too(
+    scrapy: Callable[..., Process], wait_for: Callable[..., object]
+) -> None:
+    guard = scrapy("parser", CRAWL_LOG="json")
+
+    def said(words: str) -> list[dict[str, object]]:
+        whole_lines = guard.log.rpartition("\n")[0].splitlines()
+        return [line for line in map(json.loads, whole_lines) if words in line["message"]]
+
+    wait_for(lambda: said("started, pages go to"), "the parser has begun")
+    os.kill(int(str(said("started, pages go to")[0]["pid"])), signal.SIGKILL)
+    wait_for(lambda: said("died (SIGKILL)"), "its guard says so")
+
+    [line] = said("died (SIGKILL)")
+    assert (line["run"], line["kind"], line["pid"]) == ("web", "parser", guard.process.pid)
 
 
 def test_a_shard_says_now_and_then_how_it_comes_along(crew: Crew) -> None:
