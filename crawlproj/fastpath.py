@@ -241,10 +241,24 @@ class FastPath:
         if self._has_spider_middlewares or callback is None or not self._is_plain(callback):
             await maybe_deferred_to_future(self._scraper.enqueue_scrape(response, request))
             return
-        # Of a generator nothing has run yet.
-        outputs = callback(response, **response.request.cb_kwargs)
+        slot = self._scraper.slot
+        assert slot is not None
+        # As Scrapy does: no new requests while those who take items are behind.
+        size = max(len(response.body), slot.MIN_RESPONSE_SIZE)
+        slot.active_size += size
+        try:
+            await self._process(callback, response, request)
+        finally:
+            slot.active_size -= size
+
+    async def _process(self, callback: Callable[..., Any], response: Response, request: Request) -> None:
+        """Call the spider with *response*, and hand on what it yields."""
+        assert response.request is not None
+        outputs: Any = None
         while True:
             try:
+                if outputs is None:
+                    outputs = callback(response, **response.request.cb_kwargs)
                 output = next(outputs, _END)
             except Exception:  # noqa: BLE001  # the spider's, and told as such
                 self._scraper.handle_spider_error(_failure(), request, response)
