@@ -55,9 +55,6 @@ class Nursery:
             reading, writing = os.pipe()
             pid = os.fork()
             if pid == 0:
-                os.close(writing)
-                for other in self._waiting:
-                    other.forget()
                 return _wait_for_turn(reading)
             os.close(reading)
             self._waiting.append(_Forked(pid, writing))
@@ -108,22 +105,26 @@ class _Forked:
             with os.fdopen(self._pipe, "w") as pipe:
                 pipe.write(turn)
         except BrokenPipeError:
-            self.poll()
+            self._reap(0)
             return False
         return True
 
     def dismiss(self) -> None:
-        self.forget()
-        os.waitpid(self.pid, 0)
-
-    def forget(self) -> None:
         os.close(self._pipe)
+        self._reap(0)
 
     def poll(self) -> int | None:
         if self._code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._code = os.waitstatus_to_exitcode(status) if pid else None
+            self._reap(os.WNOHANG)
         return self._code
+
+    def _reap(self, options: int) -> None:
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:
+            # We were started with SIGCHLD ignored: nobody will know how it ended. As `subprocess` has it.
+            pid, status = self.pid, 0
+        self._code = os.waitstatus_to_exitcode(status) if pid else None
 
     def send_signal(self, sig: int, /) -> None:
         # Not to one that was reaped: its number may be another's by now.
@@ -142,6 +143,10 @@ def _wait_for_turn(pipe: int) -> list[str]:
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
     os.close(nothing)
+    # What our parent was given, perhaps a lock or a pipe that somebody waits for the end of, and the pipes of
+    # the others: a new Python would not have them, either.
+    os.closerange(3, pipe)
+    os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
     try:
         with os.fdopen(pipe) as lines:
             turn = lines.read()

@@ -91,6 +91,45 @@ print(wait(process), Path(sys.argv[1]).read_text().split()[0])
     assert told == "0 Scrapy\n"
 
 
+def test_it_has_nothing_open_of_what_its_parent_was_given(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    script = """
+if turn is not None:
+    links = [Path("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
+    print(sorted({str(link.readlink()) for link in links if link.is_symlink()}))
+    sys.exit()
+process = nursery.start("shard 0", [], Path(sys.argv[1]))
+wait(process)
+print(Path(sys.argv[1]).read_text())
+nursery.close()
+"""
+    command = [sys.executable, "-c", BEGIN + script, str(tmp_path / "output")]
+
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60, pass_fds=(writing,)
+    ).stdout
+    os.close(reading)
+    os.close(writing)
+
+    assert told.strip() == str(sorted(["/dev/null", str(tmp_path / "output")]))
+
+
+def test_its_end_is_seen_where_the_system_keeps_no_exit_codes(tmp_path: Path) -> None:
+    told = outcome_of(
+        """
+if turn is not None:
+    sys.exit(7)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+process = nursery.start("shard 0", [], Path(sys.argv[1]))
+print(wait(process))
+nursery.close()
+""",
+        tmp_path,
+    )
+
+    assert told == "0\n"
+
+
 def _leaves(pid: int) -> bool:
     try:
         process = os.pidfd_open(pid)
