@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: About 20 MB of URLs.
+#: About 20 MB of URLs, 40 at most.
 _MOST_LINKS = 100_000
+#: What stands on every page is short; a site may fill its pages with links of 2,000 characters, each new.
+_MOST_CHARS = 300
 
 
 class KnownLinks:
     """Links that the frontier has answered for: `seen` has them, so admitting them again changes nothing.
 
-    Bounded: what was added first is forgotten first, half of all at once. Whoever uses it must `clear` it
-    when the frontier may have lost what it had: the run was emptied, or Redis away and perhaps set back.
+    Bounded: what was added first is forgotten first, half of all at once, and long ones are not kept. Whoever
+    uses it must `clear` it when the frontier may have lost what it had: the run was emptied, or Redis away
+    and perhaps set back.
     """
 
     def __init__(self, most: int = _MOST_LINKS) -> None:
@@ -30,7 +33,7 @@ class KnownLinks:
         ]
 
     def add(self, links: Iterable[str]) -> None:
-        self._young.update(links)
+        self._young.update([link for link in links if len(link) <= _MOST_CHARS])
         if len(self._young) >= self._most_young:
             self._young, self._old = set(), self._young
 

@@ -38,3 +38,12 @@ def test_nothing_is_known_once_it_was_cleared() -> None:
 
     assert known.unknown(links) == links
     assert len(known) == 0
+
+
+def test_long_links_are_not_kept_as_they_would_take_ten_times_the_memory() -> None:
+    known = KnownLinks()
+    links = ["http://a.test/", f"http://a.test/{'x' * 1000}"]
+
+    known.add(links)
+
+    assert known.unknown(links) == links[1:]
