@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self
 
@@ -48,6 +49,7 @@ class Introduction(UserAgentMiddleware):
     It sets DEFAULT_REQUEST_HEADERS as well, so that Scrapy's middleware for them can be off.
     """
 
+    _defaults: Mapping[str, str]
     _usual: list[tuple[bytes, list[bytes]]]
 
     @classmethod
@@ -56,9 +58,17 @@ class Introduction(UserAgentMiddleware):
         # The scheduler refuses wrong settings, in one clear line and before anything is sent.
         with suppress(BadSetting):
             middleware.user_agent = load_config(crawler.settings.copy_to_dict()).introduction
-        usual = without_none_values(crawler.settings["DEFAULT_REQUEST_HEADERS"])
-        middleware._usual = list(dict.items(Headers({**usual, "User-Agent": middleware.user_agent})))
+        middleware._defaults = without_none_values(crawler.settings["DEFAULT_REQUEST_HEADERS"])
+        middleware._set_usual()
         return middleware
+
+    def spider_opened(self, spider: Spider) -> None:
+        # It may have a `user_agent` of its own.
+        super().spider_opened(spider)
+        self._set_usual()
+
+    def _set_usual(self) -> None:
+        self._usual = list(dict.items(Headers({**self._defaults, "User-Agent": self.user_agent})))
 
     def process_request(self, request: Request, spider: Spider | None = None) -> None:
         # As a plain dict: Headers' own methods would bring into form again what is in form.

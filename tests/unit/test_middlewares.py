@@ -104,3 +104,15 @@ def test_usual_headers_are_set_where_a_request_has_none_of_its_own() -> None:
     assert own.headers["User-Agent"].startswith(b"bot/1")
     assert "X-None" not in own.headers
     assert other.headers.getlist("Accept") == [b"text/html"]
+
+
+@pytest.mark.filterwarnings("ignore:.*user_agent")
+def test_a_spider_may_have_a_user_agent_of_its_own() -> None:
+    introduction = Introduction.from_crawler(get_crawler(settings_dict={"USER_AGENT": "bot/1"}))
+    spider, request = Spider("mine"), Request("http://a.test/")
+    spider.user_agent = "mine/2"
+
+    introduction.spider_opened(spider)
+    introduction.process_request(request)
+
+    assert request.headers["User-Agent"] == b"mine/2"
