@@ -32,6 +32,8 @@ _SPARE_PORTS = range(3 * MOST_NUMBERS, 3 * MOST_NUMBERS + 20)
 #: How long somebody who connected may take to ask.
 _ASK_S = 5.0
 _CLOSE_S = 2.0
+#: How soon it is tried again to let somebody in who could not be, as no descriptor was left.
+_LET_IN_S = 0.1
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -226,6 +228,7 @@ class _Server(TCPServer):
     def __init__(self, address: tuple[str, int], answer: Callable[[], bytes]) -> None:
         self.answer = answer
         self.open_sockets = 1
+        self._is_woken = threading.Event()
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
@@ -234,8 +237,17 @@ class _Server(TCPServer):
         self.timeout = within_s
         self.handle_request()
 
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            # Or the thread would ask again and again, just when the process is in trouble.
+            self._is_woken.wait(_LET_IN_S)
+            raise
+
     def wake(self) -> None:
         """Have `answer_one` return."""
+        self._is_woken.set()
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:

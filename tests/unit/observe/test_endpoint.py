@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,36 @@ def test_no_name_server_is_asked_for_the_name_of_the_address(
 
     assert scrape(endpoint_of(Metrics(), "shard", 0).url)
     assert asked == []
+
+
+def test_who_cannot_be_let_in_as_no_descriptor_is_left_waits_and_costs_nothing(
+    endpoint_of: Callable[..., Endpoint], base_port: int
+) -> None:
+    # Once before, so that the endpoint has opened and imported all that it needs.
+    scrape(endpoint_of(Metrics(), "shard", 0).url)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    with socket.socket() as one:
+        one.settimeout(0.5)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (one.fileno() + 20, before[1]))
+        try:
+            with suppress(OSError):
+                while True:
+                    taken.append(os.dup(one.fileno()))
+            began_s = time.process_time()
+            one.connect(("127.0.0.1", base_port))
+            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            with pytest.raises(TimeoutError):
+                one.recv(1)
+            spent_s = time.process_time() - began_s
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for number in taken:
+                os.close(number)
+        one.settimeout(10)
+
+        assert one.recv(12) == b"HTTP/1.0 200"
+        assert spent_s < 0.2
 
 
 def test_other_paths_are_not_found_and_the_endpoint_goes_on(endpoint_of: Callable[..., Endpoint]) -> None:
