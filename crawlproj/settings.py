@@ -79,7 +79,7 @@ DOWNLOAD_VERIFY_CERTIFICATES = True
 TWISTED_DNS_RESOLVER = "crawlproj.download.resolver.SystemResolver"
 DNS_TIMEOUT = 10
 
-#: A line a minute that knows the frontier, in place of the one that does not; fewer searches for garbage; parsing
+#: A line now and then that knows the frontier, in place of the one that does not; fewer searches for garbage; parsing
 #: in the shard when it is alone.
 EXTENSIONS = {
     "scrapy.extensions.logstats.LogStats": None,

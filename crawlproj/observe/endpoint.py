@@ -284,4 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _in_url(host: str) -> str:
+    if host in ("", "0.0.0.0", "::"):
+        # All of this machine: others ask it by its name.
+        return socket.gethostname()
     return f"[{host}]" if ":" in host else host

@@ -138,6 +138,17 @@ def test_a_taken_port_is_one_warning_and_another_port(
     assert scrape(endpoint.url)
 
 
+def test_an_endpoint_at_all_addresses_is_named_by_its_host(
+    endpoint_of: Callable[..., Endpoint], telling: Telling
+) -> None:
+    everywhere = Telling(telling.folder, "web", "0.0.0.0", telling.port, is_shared=False, every_s=60)
+
+    endpoint = endpoint_of(Metrics(), "shard", 0, everywhere)
+
+    assert endpoint.url == f"http://{socket.gethostname()}:{telling.port}/metrics"
+    assert scrape(f"http://127.0.0.1:{telling.port}/metrics")
+
+
 def test_no_name_server_is_asked_for_the_name_of_the_address(
     endpoint_of: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
