@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ _SHORT_BY_MS = 100
 _SHORT_BY_SHARE = 0.1
 _MEMORY = "512MB"
 _COPIED_ROWS = 20_000
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 #: What is counted; text is never read.
 _COLUMNS = pa.schema(
     [
@@ -82,7 +84,8 @@ _DOMAIN_PAGES: _Bins = (
 def count_pages(directory: Path, delays: Delays) -> Tally:
     """Count the committed pages in *directory*, in any format; safe while a crawl runs.
 
-    Raises BadArgument when there are none yet, BadSegment for a file that is damaged.
+    Raises BadArgument when there are none yet or no room for what is put on disk meanwhile, BadSegment for
+    a file that is damaged.
     """
     with tempfile.TemporaryDirectory(prefix="crawlproj-report-") as scratch:
         files = list(_parquet_files(directory, Path(scratch)))
@@ -92,6 +95,8 @@ def count_pages(directory: Path, delays: Delays) -> Tally:
         try:
             _prepare(connection, files, Path(scratch))
             return _Counter(connection, delays).count()
+        except duckdb.OutOfMemoryException as exc:
+            raise _no_room(Path(scratch)) from exc
         except duckdb.Error as exc:
             # Below an empty line DuckDB repeats the query.
             what = " ".join(str(exc).partition("\n\n")[0].split())
@@ -110,8 +115,16 @@ def _parquet_files(directory: Path, scratch: Path) -> Iterator[Path]:
         try:
             _copy(sink.read(path, _COLUMNS.names), copy)
         except DAMAGE as exc:
+            if isinstance(exc, OSError) and exc.errno in _NO_ROOM:
+                raise _no_room(scratch) from exc
             raise BadSegment(f"{path} is damaged, or was not written by this program: {exc}") from exc
         yield copy
+
+
+def _no_room(scratch: Path) -> BadArgument:
+    return BadArgument(
+        f"There is no room in {str(scratch.parent)!r} to count the pages. Name a directory with more: TMPDIR."
+    )
 
 
 def _copy(rows: Iterator[dict[str, Any]], path: Path) -> None:

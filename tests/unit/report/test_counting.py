@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawlproj.config import load_config
@@ -186,6 +188,19 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
     with pytest.raises(BadSegment, match=name):
         count_pages(tmp_path, ONE_SECOND)
+
+
+def test_a_temporary_directory_without_room_is_no_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    directory = store([a_row()], "jsonl")
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", is_full)
+
+    with pytest.raises(BadArgument, match="TMPDIR"):
+        count_pages(directory, ONE_SECOND)
 
 
 def test_a_directory_with_a_quote_in_its_name_is_read(tmp_path: Path, store: Store) -> None:
