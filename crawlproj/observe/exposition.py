@@ -47,9 +47,10 @@ class _Collector(Collector):
         labels = (self._run, told.kind, str(told.number))
         snapshot = told.snapshot
         if isinstance(family, HistogramMetricFamily):
-            if name in snapshot.histograms:
-                total, *counts = snapshot.histograms[name]
-                bounds = [*(f"{bound:g}" for bound in metric.bounds), "+Inf"]
+            total, *counts = snapshot.histograms.get(name, [0.0])
+            bounds = [*(f"{bound:g}" for bound in metric.bounds), "+Inf"]
+            # One that is gone may have been of a version with others.
+            if len(counts) == len(bounds):
                 family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         elif metric.kind == "counter":
             _add_values(family, labels, snapshot.counters.get(name, {}), metric)

@@ -353,6 +353,20 @@ def test_a_damaged_file_is_as_good_as_none(endpoint_of: Callable[..., Endpoint],
     assert json.loads((telling.folder / "shard-0.json").read_text())
 
 
+def test_what_a_process_of_another_version_left_does_not_silence_the_host(
+    endpoint_of: Callable[..., Endpoint], telling: Telling
+) -> None:
+    telling.folder.mkdir()
+    left = {"counters": {"fetches": {"page": 3}}, "histograms": {"fetch_seconds": [0.5, 1, 2]}}
+    (telling.folder / "shard-1.json").write_text(json.dumps(left))
+    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=60)
+
+    told = scrape(endpoint_of(Metrics(), "shard", 0, shared).url)
+
+    assert told[PAGES] == 3
+    assert ("crawlproj_fetch_seconds_count", "shard-1") not in told
+
+
 def test_without_a_place_to_write_to_figures_are_served_all_the_same(
     endpoint_of: Callable[..., Endpoint], telling: Telling, caplog: pytest.LogCaptureFixture
 ) -> None:
