@@ -2,7 +2,7 @@
 
 A whole crawl (`scrapy run`, two shards) is looked at every few seconds through the figures that its processes
 write down. The first third is left out: caches fill. What grows is what a straight line through the rest
-rises by, and more than it scatters.
+rises by, and more than chance would have it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SECONDS = 1800
 QUICK_SECONDS = 45
 PROJECT = Path(__file__).parent.parent
 PORT = 21_000
-#: Flat is what rises by less than this share of its mean, or by less than it scatters.
+#: Flat is what rises by less than this share of its mean, or than so many standard errors.
 MOST_GROWTH = 0.05
-SCATTER = 3.0
+ERRORS = 3.0
 #: Figures by their metric, and what they are drawn in.
 FIGURES = {"memory_bytes": "MB", "open_descriptors": "descriptors", "redis_connections": "connections"}
 
@@ -126,7 +126,9 @@ def main(options: Options) -> None:
                 continue
             mean, rise, scatter = growth_of(course)
             table.add(figure, process, f"{mean:.1f}", f"{rise:+.1f}", f"{scatter:.1f}")
-            is_flat = rise <= max(MOST_GROWTH * mean, SCATTER * scatter)
+            # What a line through so many points rises by chance.
+            chance = scatter * (12 / len(course)) ** 0.5
+            is_flat = rise <= max(MOST_GROWTH * mean, ERRORS * chance)
             report.goals.append(
                 Goal(f"{figure} of {process}", "flat", f"{mean:.1f}, {rise:+.1f} {unit}", is_flat)
             )

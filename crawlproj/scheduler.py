@@ -236,6 +236,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         config, metrics, name = self.config, self.metrics, self.run.name
         logs.name_process(name, "shard", feed.number.number)
         figures = self._figures
+        figures.look_every(config.figures_seconds)
         figures.descriptors = Descriptors(door.where, config.data / "runs" / name / "pages")
         figures.descriptors.tell_by(lambda: connections_of(self.crawler))
         self._lag = lag = LoopLag(config.figures_seconds)
@@ -473,13 +474,21 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
 
     async def _tell_run(self, leader: Leader) -> None:
         """While this shard leads, tell the figures of the run with its own."""
-        config, told_s = self.config, float("-inf")
+        config, told_s, is_well = self.config, float("-inf"), True
         while True:
-            if not await leader.lead():
+            try:
+                if not await leader.lead():
+                    self.metrics.run_figures = {}
+                elif self.feed is not None and time.monotonic() - told_s >= config.figures_seconds:
+                    told_s = time.monotonic()
+                    self.metrics.run_figures = await run_gauges(self.run, config)
+                is_well = True
+            except CrawlError as exc:
+                # Old figures would be taken for new ones.
                 self.metrics.run_figures = {}
-            elif self.feed is not None and time.monotonic() - told_s >= config.figures_seconds:
-                told_s = time.monotonic()
-                self.metrics.run_figures = await run_gauges(self.run, config)
+                if is_well:
+                    logger.warning("the figures of the run cannot be told: %s", exc)
+                is_well = False
             await asyncio.sleep(min(_KEEP_LEAD_S, config.figures_seconds))
 
     async def _watch_supervisor(self, pid: int) -> None:

@@ -80,6 +80,7 @@ class Command(RunCommand):
             run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
             directory = config.data / "runs" / run.name / "pages"
             metrics, figures, lag = Metrics(), ProcessFigures(), LoopLag(config.figures_seconds)
+            figures.look_every(config.figures_seconds)
             figures.descriptors = Descriptors(door.where, directory)
             metrics.redis_connections_max = lambda: MOST_CONNECTIONS
             metrics.event_loop_lag_seconds = lambda: lag.worst_s

@@ -15,6 +15,8 @@ from crawlproj.observe.metrics import Metrics
 
 #: A heartbeat is read often, and by many: an error is told in its first words.
 _MOST_ERROR_CHARACTERS = 200
+#: How often descriptors are looked at unless told otherwise.
+_LOOK_S = 10.0
 
 
 def memory_bytes() -> int:
@@ -56,10 +58,10 @@ class LastError(logging.Handler):
 class ProcessFigures:
     """The figures of this process. Make one at its start; from then on it hears of errors.
 
-    Every *every_s* it looks whether one kind of descriptor grows and grows.
+    Now and then it looks whether one kind of descriptor grows and grows.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, every_s: float = 10.0) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         #: Whoever knows more of this process' sockets tells it, or puts another in its place.
         self.descriptors = Descriptors()
         #: Where its metrics can be asked for; '' for nowhere.
@@ -67,9 +69,13 @@ class ProcessFigures:
         self._clock = clock
         self._started_ms = int(time.time() * 1000)
         self._told_s, self._told_pages = clock(), 0
-        self._growth = GrowthWatch(every_s, clock)
+        self.look_every(_LOOK_S)
         self._last_error = LastError()
         logging.getLogger().addHandler(self._last_error)
+
+    def look_every(self, seconds: float) -> None:
+        """Look at descriptors so often, from now on."""
+        self._growth = GrowthWatch(seconds, self._clock)
 
     def tell(self, pages: int, **more: object) -> dict[str, Any]:
         """Return what a heartbeat tells; ``pages_per_s`` is since this was last called. Reads no network."""

@@ -108,6 +108,7 @@ class Crawl:
             nursery=nursery,
         )
         self._metrics, self._figures = Metrics(), ProcessFigures()
+        self._figures.look_every(config.figures_seconds)
         self._leader = Leader(
             run,
             ProcessName.of_this(),
