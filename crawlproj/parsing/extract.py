@@ -214,7 +214,7 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
         found.fields = {name: select(page) for name, select in options.fields.items()}
     # Without its events the parser is a tenth faster; they matter to trees that change.
     tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
-    elements = _Elements(tree, html)
+    elements = _Elements(tree)
     base = _read_head(elements, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
         hrefs = _hrefs(elements, options)
@@ -228,40 +228,38 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
 
 
 class _Elements:
-    """The elements of a page by tag. To look for one takes a walk through the page; not done in vain."""
+    """The elements of a page by tag. To look for one takes a walk through the page: the head goes first."""
 
-    def __init__(self, tree: LexborHTMLParser, html: bytes) -> None:
+    def __init__(self, tree: LexborHTMLParser) -> None:
         self.tree = tree
-        self._html = html.lower()
         self._in_head: dict[str, list[LexborNode]] = {}
         for node in tree.head.traverse() if tree.head is not None else ():
             if node.tag_id in _OF_HEAD:
                 self._in_head.setdefault(node.tag or "", []).append(node)
 
-    def tags(self, name: str) -> list[LexborNode]:
-        written = self._html.count(f"<{name}".encode())
-        in_head = self._in_head.get(name, [])
-        return in_head if len(in_head) >= written else self.tree.tags(name)
+    def first(self, name: str, wanted: Callable[[LexborNode], str]) -> str:
+        """Return the first thing that *wanted* finds in an element of that tag, '' if it finds none."""
+        in_head = next(filter(None, map(wanted, self._in_head.get(name, ()))), "")
+        return in_head or next(filter(None, map(wanted, self.tree.tags(name))), "")
 
 
 def _read_head(elements: _Elements, url: str, options: ExtractOptions, found: Extract) -> str:
     """Read title and metas, wherever they stand, and return the base of links."""
-    titles = (node for node in elements.tags("title") if _is_of_page(node))
-    if (title := next(titles, None)) is not None:
-        found.title = _one_line(title.text())
-    for meta in elements.tags("meta"):
+    found.title = _one_line(elements.first("title", _title_of_page)) or None
+    for meta in elements.tree.tags("meta"):
         _read_meta(meta.attributes, options.robots_agent, found)
-    bases = [href for node in elements.tags("base") if (href := node.attributes.get("href"))]
-    base = base_of(bases[0], url) if bases else url
-    if canonical := next(filter(None, map(_canonical_href, elements.tags("link"))), ""):
+    written = elements.first("base", lambda node: node.attributes.get("href") or "")
+    base = base_of(written, url) if written else url
+    if canonical := elements.first("link", _canonical_href):
         resolved, _ = canonical_links([canonical], base, 1, options.url_rules)
         found.canonical_url = resolved[0] if resolved else None
     return base
 
 
-def _is_of_page(title: LexborNode) -> bool:
-    """Pictures have titles, too."""
-    return title.parent is not None and title.parent.tag in ("head", "body", "noscript")
+def _title_of_page(title: LexborNode) -> str:
+    # Pictures have titles, too.
+    is_of_page = title.parent is not None and title.parent.tag in ("head", "body", "noscript")
+    return title.text() if is_of_page else ""
 
 
 def _canonical_href(link: LexborNode) -> str:
@@ -272,7 +270,7 @@ def _canonical_href(link: LexborNode) -> str:
 
 def _hrefs(elements: _Elements, options: ExtractOptions) -> list[str]:
     """Return the links of the page as they are written, in their order."""
-    by_tag = {tag: nodes for tag in options.link_tags if (nodes := elements.tags(tag))}
+    by_tag = {tag: nodes for tag in options.link_tags if (nodes := elements.tree.tags(tag))}
     only_a = by_tag.keys() <= {"a"}
     # What keeps the order of several tags takes longer, and most pages have one.
     nodes = by_tag.get("a", []) if only_a else elements.tree.css(", ".join(by_tag))

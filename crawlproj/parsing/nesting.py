@@ -16,7 +16,6 @@ _MOST_DEPTH = 1000
 _LONG_TAG_CHARS = 8192
 _MOST_ATTRIBUTES = 1000
 
-_TAG_NAME = re.compile(rb"<(/?)([a-zA-Z][^\s/<>]*)")
 #: Elements that never hold others, or end by themselves when the next of them begins.
 _SHALLOW = frozenset(
     {
@@ -49,6 +48,8 @@ _SHALLOW = frozenset(
         b"a",
     }
 )
+#: A tag of another element; those in capitals may be of these, too.
+_TAG_NAME = re.compile(rb"<(/?)(?!(?:" + b"|".join(sorted(_SHALLOW)) + rb")(?:[\s/<>]|$))([a-zA-Z][^\s/<>]*)")
 _REOPENED = frozenset(
     {b"b", b"big", b"code", b"em", b"font", b"i", b"nobr", b"s", b"small", b"strike", b"strong", b"tt", b"u"}
 )
