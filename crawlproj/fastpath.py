@@ -55,8 +55,6 @@ _STEPS: tuple[Callable[..., Any], ...] = (
     Scraper.start_itemproc_async,
 )
 _KNOWN = frozenset({"e9c1393be07dc7fb"})
-
-
 #: Stands for the end of what a callback yields, which may be None.
 _END = object()
 
@@ -89,15 +87,14 @@ def check(engine: ExecutionEngine) -> None:
             raise CannotTakeOver(f"{type(part).__qualname__} is in the place of Scrapy's {known.__name__}")
 
 
-def take_over(crawler: Crawler, engine: ExecutionEngine) -> bool:
-    """Have all requests of *engine* go the short way from now on. Returns whether they do; says so if not."""
+def take_over(crawler: Crawler, engine: ExecutionEngine) -> None:
+    """Have all requests of *engine* go the short way from now on, or say why they cannot."""
     try:
         check(engine)
     except CannotTakeOver as exc:
         logger.warning("requests go Scrapy's own way, at about half the speed: %s", exc)
-        return False
-    FastPath(crawler, engine).take_over()
-    return True
+        return
+    engine._start_scheduled_request = FastPath(crawler, engine).start  # type: ignore[method-assign]
 
 
 class FastPath:
@@ -132,13 +129,10 @@ class FastPath:
             self._pipeline = pipelines[0]
             self._plain_item = getattr(getattr(self._pipeline, "__self__", None), "plain_item", None)
 
-    def take_over(self) -> None:
-        """Have all requests go this way from now on."""
-        self._engine._start_scheduled_request = self._start  # type: ignore[method-assign]
-
     # -- the engine's turn --
 
-    def _start(self) -> bool:
+    def start(self) -> bool:
+        """Start the next scheduled request; returns whether there was one."""
         request = self._slot.scheduler.next_request()
         if request is None:
             self._listeners.tell(signals.scheduler_empty)

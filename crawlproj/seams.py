@@ -1,4 +1,4 @@
-"""Every touch of Scrapy's private parts, in one place and checked at the start.
+"""Every touch of Scrapy's private parts, in one place and checked at the start; `fastpath` has its own check.
 
 Scrapy has no public way to wake its engine, to learn that nothing more will come of a request, or that a
 shutdown has begun. These are the seams where we do it; when a Scrapy release moves them, `attach` says so.
