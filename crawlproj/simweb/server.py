@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +42,8 @@ _SLOW_PIECES = 4
 _MAX_QUEUED = 8
 #: SO_LINGER on, 0 seconds: the next close is a RST.
 _NO_LINGER = struct.pack("ii", 1, 0)
+#: Where Linux' struct tcp_info has tcpi_last_ack_recv, in ms.
+_LAST_ACK_RECEIVED = 56
 
 _started = time.time() - time.monotonic()
 
@@ -60,6 +63,12 @@ class _Asked(NamedTuple):
     target: str
     accept: bytes
     keep_alive: bool
+
+
+def _last_heard_ms(connection: socket.socket) -> int:
+    """Return how long ago the other side last acknowledged anything, as the kernel saw it."""
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_ACK_RECEIVED + 4)
+    return int.from_bytes(info[_LAST_ACK_RECEIVED:], sys.byteorder)
 
 
 class Connection(asyncio.Protocol):
@@ -85,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._dead: Site | None = None
         self._paused = False
         self._handed_ms = 0.0
+        self._left_ms = 0.0
         self._when_drained: Callable[[], None] | None = None
         self.last_used_s = loop.time()
 
@@ -107,6 +117,10 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.discard(self)
+        if self._paused:
+            # The client left in the midst of an answer. We learn of it late on a busy machine; the kernel
+            # does not.
+            self._left_ms = now_ms() - _last_heard_ms(self._transport.get_extra_info("socket"))
         self._record_end()
 
     def _record_end(self) -> None:
@@ -353,7 +367,7 @@ class Connection(asyncio.Protocol):
         self._log.add(
             Request(
                 asked.start_ms,
-                self._handed_ms if complete else now_ms(),
+                self._handed_ms if complete else self._left_ms or now_ms(),
                 answer.domain,
                 asked.host,
                 answer.url,

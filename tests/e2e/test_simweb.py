@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -186,6 +187,28 @@ async def test_a_hanging_page_ends_in_the_log_when_the_client_leaves(faulty: Sim
             await asyncio.sleep(0.01)
     record = await logged(faulty, url)
     assert 90 <= record.end_ms - record.start_ms < 390
+
+
+async def test_an_answer_the_client_cut_short_ended_when_it_left_however_late_the_server_learns_of_it(
+    tmp_path: Path,
+) -> None:
+    overrides = {0: {"huge_share": 1.0, "huge_bytes": 20_000_000, "pages_per_domain": 50}}
+    with SimwebProcess(WorldSpec.calm(domains=1, overrides=overrides), tmp_path) as simweb:
+        url = page_of(simweb.world, 0)
+        parts = urlsplit(url)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        await reader.readexactly(500_000)
+        os.kill(simweb.pid, signal.SIGSTOP)
+        writer.transport.abort()
+        left_ms = time.time() * 1000
+        await asyncio.sleep(0.3)
+        os.kill(simweb.pid, signal.SIGCONT)
+        simweb.stop()
+
+    [record] = [request for request in read_log(simweb.log_path) if request.url == url]
+    assert not record.complete
+    assert record.start_ms < record.end_ms < left_ms + 100
 
 
 async def test_a_dropped_connection_ends_inside_the_header(faulty: SimwebProcess) -> None:
