@@ -131,6 +131,8 @@ class RedisServer:
                 self._path,
                 *("--port", "0", "--unixsocket", str(self._socket_path), "--dir", str(self.folder)),
                 *("--save", "", "--appendonly", "yes" if self._aof else "no", "--appendfsync", "everysec"),
+                # As docs/operations.md has it, and the embedded server.
+                *("--hash-max-ziplist-entries", "64"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
