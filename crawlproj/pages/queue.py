@@ -42,14 +42,12 @@ class PageQueue:
         They stay on the list of *parser*, which must have shown a heartbeat, until it commits them.
         Raises Fenced when pages taken earlier were taken back.
         """
-        taken = await self._take(parser, most)
-        if not taken and wait_s > 0:
+        if wait_s > 0:
             # The head moved onto itself: this waits for a page and takes none, so nothing can get lost
             # on a connection that breaks meanwhile.
             pages = keys.pages(self._run)
             await self._door.block("BLMOVE", pages, pages, "LEFT", "LEFT", timeout_s=wait_s)
-            taken = await self._take(parser, most)
-        return taken
+        return await self._take(parser, most)
 
     async def _take(self, parser: str, most: int) -> list[bytes]:
         taken: list[bytes]

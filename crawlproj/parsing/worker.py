@@ -147,7 +147,8 @@ class Parser:
             await self._recover()
         except StoreUnavailable as exc:
             await self._wait_for_room(exc)
-        over = idle = False
+        # Idle until its first page: the connection that waits is opened now, not in the middle of a crawl.
+        over, idle = False, True
         while not self.is_stopping:
             try:
                 await self._beat_when_due()

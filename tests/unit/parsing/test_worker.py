@@ -249,6 +249,32 @@ async def test_sitemaps_together_do_not_fill_the_memory_of_a_parser(
     assert len(await waiting(door, "a.test")) == 32
 
 
+async def test_a_parser_has_all_its_connections_when_its_first_page_comes(
+    door: Door, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser, admit, connections = make(), Frontier.admit, []
+
+    async def count() -> None:
+        connections.append((await door.command("CLIENT", "LIST")).count(b"\n"))
+
+    async def count_and_admit(self: Frontier, candidates: Iterable[Candidate]) -> Admitted:
+        await count()
+        return await admit(self, candidates)
+
+    async def count_and_ask() -> bool:
+        await count()
+        return len(connections) == 3
+
+    monkeypatch.setattr(Frontier, "admit", count_and_admit)
+    monkeypatch.setattr(parser, "_is_over", count_and_ask)
+    await push(door, a_page("http://a.test/", "<a href='/x'>x</a>"), a_page("http://a.test/2"))
+
+    await parser.run()
+
+    # With the first page, when there was none for the first time, and after waiting for more.
+    assert connections == [connections[0]] * 3
+
+
 async def test_the_body_of_a_sitemap_is_not_kept(door: Door, make: Make, tmp_path: Path) -> None:
     await push(door, a_sitemap("urlset", "http://a.test/1"))
 
