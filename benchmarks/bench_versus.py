@@ -73,8 +73,6 @@ class Crawler:
     #: Whether all visible words are stored, or only those that the page is about.
     text: Literal["all", "main"] = "all"
     aof: bool = False
-    #: Whether it is let off when it fetches and stores a page twice, as scrapy-redis does now and then.
-    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ def read_ours(folder: Path) -> Stored:
 CRAWLERS = (
     Crawler("stock Scrapy", start_stock, read_lines),
     Crawler("scrapy-redis", lambda job: start_scrapy_redis(job, 1), read_lines),
-    Crawler("scrapy-redis, 2 processes", lambda job: start_scrapy_redis(job, 2), read_lines, repeats=True),
+    Crawler("scrapy-redis, 2 processes", lambda job: start_scrapy_redis(job, 2), read_lines),
     Crawler("by hand", start_by_hand, read_lines, kind_by_hand),
     Crawler("crawlproj", lambda job: start_ours(job, 1, "all"), read_ours, kind_ours, aof=True),
     Crawler("crawlproj, 2 shards", lambda job: start_ours(job, 2, "all"), read_ours, kind_ours, aof=True),
@@ -244,7 +242,7 @@ def _crawled(
 def _once(crawler: Crawler, stored: Stored) -> Stored:
     seen = set()
     for url, text in stored:
-        if url in seen and not crawler.repeats:
+        if url in seen:
             raise RuntimeError(f"{crawler.name} stored {url} twice.")
         seen.add(url)
         yield url, text
@@ -260,9 +258,7 @@ def check(crawler: Crawler, corpus: Corpus, web: CorpusServer, stored: dict[str,
             raise RuntimeError(
                 f"{crawler.name} {what} {len(urls)} pages, not the {len(expected)} of the corpus: {some}."
             )
-    if len(asked) != len(expected) and crawler.repeats:
-        say(f"   {crawler.name} asked {len(asked)} times for {len(expected)} pages")
-    elif len(asked) != len(expected):
+    if len(asked) != len(expected):
         raise RuntimeError(f"{crawler.name} asked {len(asked)} times for {len(expected)} pages.")
     check_words(crawler, {url: (stored[url], corpus.body(url)) for url in sorted(expected)[::CHECK_EVERY]})
 

@@ -16,6 +16,8 @@ class PagesSpider(RedisSpider):  # type: ignore[misc]
     custom_settings = SETTINGS | {
         "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
         "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+        # Otherwise the process that ends first empties queue and dupefilter for the other one, too.
+        "SCHEDULER_PERSIST": True,
         # Idle spiders look every five seconds; the second process may wait that long for its first work.
         "MAX_IDLE_TIME_BEFORE_CLOSE": 8,
     }

@@ -257,6 +257,8 @@ class Mine(scrapy.Spider):
         environment={"PYTHONPATH": str(tmp_path)},
         SPIDER_MODULES="myspiders",
         DOWNLOAD_DELAY="0",
+        # Also where the suite runs without it: it is what is refused here.
+        CRAWL_FAST="1",
     )
 
     assert process.wait() == 0, process.log
