@@ -78,9 +78,9 @@ class RobotsTxt:
         self._feed.is_excused(fetch.domain, ended)
         target = _target(response)
         if target and fetch.redirects < MAX_ROBOTS_REDIRECTS:
-            self._feed.robots_moved(fetch, target, ended)
+            self._feed.robots_moved(fetch, target, ended, len(response.body))
         else:
-            self._feed.robots_ended(fetch, rules, ended)
+            self._feed.robots_ended(fetch, rules, ended, len(response.body))
             self._follow(fetch.origin, rules)
         # Last: if any of this breaks, the domain must not wait for an answer for ever.
         response.meta.pop(ROBOTS)

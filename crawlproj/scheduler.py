@@ -379,7 +379,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         assert feed is not None
         return self._figures.tell(
             self.stats.get_value("response_received_count", 0),
-            bytes=feed.fetched_bytes,
+            bytes=self.metrics.fetched_bytes,
             in_flight=feed.held - feed.pacer.buffered,
             buffered=feed.pacer.buffered,
         )

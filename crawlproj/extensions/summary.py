@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Any, Self
 
 from scrapy import signals
@@ -20,10 +22,13 @@ logger = logging.getLogger(__name__)
 class ShardSummary:
     """Logs every CRAWL_FIGURES_SECONDS; LOGSTATS_INTERVAL=0 switches it off, as with LogStats."""
 
-    def __init__(self, crawler: Crawler, interval_s: float) -> None:
+    def __init__(
+        self, crawler: Crawler, interval_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._crawler = crawler
         self._interval_s = interval_s
-        self._told_pages = 0
+        self._clock = clock
+        self._told_s, self._told_pages = clock(), 0
         self._loop: Any = create_looping_call(self._tell)
         crawler.signals.connect(self._start, signals.spider_opened)
         crawler.signals.connect(self._stop, signals.spider_closed)
@@ -39,6 +44,7 @@ class ShardSummary:
             raise NotConfigured from None
 
     def _start(self) -> None:
+        self._told_s = self._clock()
         self._loop.start(self._interval_s, now=False)
 
     def _stop(self) -> None:
@@ -53,10 +59,14 @@ class ShardSummary:
             return
         assert self._crawler.stats is not None
         pages = self._crawler.stats.get_value("response_received_count", 0)
-        rate = (pages - self._told_pages) / self._interval_s
-        self._told_pages = pages
-        for kind, count in feed.back_pressure.items():
-            self._crawler.stats.set_value(f"page_queue/{kind}_limit_count", count)
+        now_s = self._clock()
+        seconds = now_s - self._told_s
+        rate = (pages - self._told_pages) / seconds if seconds > 0 else 0.0
+        self._told_s, self._told_pages = now_s, pages
+        # How often the page queue made this shard lease less (soft) or nothing (hard).
+        back_pressure = {level: count for level, count in feed.metrics.back_pressure.items() if count}
+        for level, count in back_pressure.items():
+            self._crawler.stats.set_value(f"page_queue/{level}_limit_count", count)
         logger.info(
             "shard %d: %d responses, %.1f a second lately; %d partitions, %d leases held, %d of them waiting",
             feed.number.number,
@@ -65,5 +75,5 @@ class ShardSummary:
             len(feed.partitions),
             feed.held,
             feed.pacer.buffered,
-            extra={"back_pressure": dict(feed.back_pressure)},
+            extra={"back_pressure": back_pressure},
         )

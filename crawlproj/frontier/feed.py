@@ -11,7 +11,7 @@ import json
 import logging
 import math
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -42,8 +42,8 @@ _LIMIT_LOOK_S = 0.5
 _ENDS = frozenset({"finished", "stopped", "failed"})
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
-#: Why a domain is parked that has been fetched as much from as it may be.
-_SPENT = "byte_budget"
+#: Why a domain is parked: too many requests in a row failed, or as much was fetched from it as may be.
+_FAILING, _SPENT = "failures", "byte_budget"
 #: What a refusal says of robots.txt; any other, and none, that it allows the URL.
 _DECISIONS = {"robots": "disallowed", "robots_unreachable": "unavailable"}
 #: How long a domain waits while our own network seems to be away.
@@ -132,8 +132,6 @@ class Feed:
         self.number = number
         self.pacer = pacer
         self.starting = True
-        #: How often the page queue made this shard lease less (soft) or nothing (hard).
-        self.back_pressure: Counter[str] = Counter()
         self._limits = limits
         self._gate = gate
         self._promises = promises
@@ -155,8 +153,6 @@ class Feed:
         self._due_at_s: dict[int, float] = {}
         self._woken: set[int] = set()
         self._held: dict[bytes, _Held] = {}
-        #: Of all leases that ended here.
-        self.fetched_bytes = 0
         self._by_partition: dict[int, int] = {}
         # What the next turn writes.
         self._candidates: list[Candidate] = []
@@ -219,7 +215,6 @@ class Feed:
             self.metrics.fetch_seconds.add(now_s - held.handed_out_s)
         held.has_ended = True
         held.fetched_bytes = fetched_bytes
-        self.fetched_bytes += fetched_bytes
         held.next_at_s, park = self.pacer.ended(lease, ended, now_s)
         self._let_rest(lease.domain, lease.partition, held.next_at_s, park, now_s)
         if park and ended.trouble is Trouble.SITE:
@@ -291,9 +286,11 @@ class Feed:
 
     # -- robots.txt --
 
-    def robots_ended(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
+    def robots_ended(
+        self, fetch: RobotsFetch, rules: RobotRules, ended: Ended, fetched_bytes: int = 0
+    ) -> None:
         """Tell what the robots.txt of an origin says, or that it could not be had."""
-        self._count_end("robots", ended)
+        self._count_end("robots", ended, fetched_bytes)
         self._robots_known(fetch, rules, ended)
 
     def _robots_known(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
@@ -311,13 +308,13 @@ class Feed:
         self._stir.set()
         self._arm_timer(now_s)
 
-    def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended) -> None:
+    def robots_moved(self, fetch: RobotsFetch, url: str, ended: Ended, fetched_bytes: int = 0) -> None:
         """Tell that a robots.txt redirects.
 
         Within its domain it is asked for there, as the next request. In another domain it has to wait for
         that one's turn, so it becomes a candidate there; until it is answered this origin cannot tell.
         """
-        self._count_end("robots", ended)
+        self._count_end("robots", ended, fetched_bytes)
         if domain_of(url) != fetch.domain:
             self.ask_elsewhere(fetch.origin, url, fetch.redirects + 1)
             self._robots_known(fetch, RobotRules(self._gate.agent, retry=True), ended)
@@ -616,12 +613,10 @@ class Feed:
         self._queue_full = level >= 1 or (was_full and level >= 0)
         self._share = 0.0 if self._queue_full else min(1.0, 1.0 - level)
         if self._queue_full and not was_full:
-            self.back_pressure["hard"] += 1
             self.metrics.back_pressure["hard"] += 1
             facts = {"pages": int(pages), "bytes": int(size or 0)}
             logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
         elif self._share < 1.0 <= was_share:
-            self.back_pressure["soft"] += 1
             self.metrics.back_pressure["soft"] += 1
 
     async def _listen(self) -> None:
@@ -709,8 +704,7 @@ class Feed:
     def _let_rest(self, domain: str, partition: int, next_at_s: float, park: str, now_s: float) -> None:
         """Keep nothing in memory of a domain that rests for long, or is parked."""
         if park:
-            if park != _SPENT:
-                self.metrics.circuits_opened += 1
+            self.metrics.circuits_opened += park == _FAILING
             self._parking[domain] = _Parking(partition, park, next_at_s)
         if park or next_at_s - now_s > self._limits.chain_s:
             self._return_leases(self._withdraw_domain(domain))

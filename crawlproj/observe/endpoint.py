@@ -86,9 +86,7 @@ class Endpoint:
         self.number = number or 0
         if self._place is not None:
             self.number = self._place.number
-            earlier = self._place.load()
-            if earlier is not None:
-                metrics.go_on_from(earlier)
+            metrics.earlier = self._place.load() or metrics.earlier
         #: Where this process, or the one that tells for it, can be asked; '' for nowhere.
         self.url = ""
         self._server: _Server | None = None

@@ -91,6 +91,17 @@ def _gauge(unit: str, sentence: str, label: str = "") -> Any:
 
 
 @dataclass(slots=True)
+class Snapshot:
+    """Figures of a process at one moment, by the names in `METRICS`; the label '' where there is none."""
+
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The sum, then the counts.
+    histograms: dict[str, list[float]] = field(default_factory=dict)
+    gauges: dict[str, dict[str, float]] = field(default_factory=dict)
+    run_figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Metrics:
     """What one process counts. A shard leaves at zero what only parsers do, and the other way round."""
 
@@ -141,51 +152,31 @@ class Metrics:
 
     #: The figures of the run, if this process leads it; see `RUN_METRICS`.
     run_figures: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    #: What was counted by earlier processes in our place: counters must not fall with a restart.
+    earlier: Snapshot = field(default_factory=Snapshot)
 
     def note_redis_error(self) -> None:
         self.redis_errors += 1
 
     def snapshot(self) -> Snapshot:
-        """Return all figures as they are now. May be called from any thread."""
+        """Return all figures as they are now, what came before included. May be called from any thread."""
         taken = Snapshot(run_figures=dict(self.run_figures))
         for name, metric in METRICS.items():
             value = getattr(self, name)
             if metric.kind == "counter":
-                taken.counters[name] = dict(value) if metric.label else {"": value}
+                taken.counters[name] = counts = dict(value) if metric.label else {"": value}
+                for label, count in self.earlier.counters.get(name, {}).items():
+                    counts[label] = counts.get(label, 0) + count
             elif metric.kind == "histogram":
-                taken.histograms[name] = [value.sum, *value.counts]
+                taken.histograms[name] = values = [value.sum, *value.counts]
+                before = self.earlier.histograms.get(name, [])
+                # Of a version with other bounds nothing can be taken over.
+                if len(before) == len(values):
+                    values[:] = map(sum, zip(values, before, strict=True))
             elif value is not None:
                 answer = value()
                 taken.gauges[name] = dict(answer) if isinstance(answer, Mapping) else {"": answer}
         return taken
-
-    def go_on_from(self, earlier: Snapshot) -> None:
-        """Add what an earlier process in our place had counted: counters must not fall with a restart."""
-        for name, metric in METRICS.items():
-            if metric.kind == "counter":
-                for label, count in earlier.counters.get(name, {}).items():
-                    if metric.label:
-                        getattr(self, name)[label] += count
-                    else:
-                        setattr(self, name, getattr(self, name) + count)
-            elif metric.kind == "histogram":
-                values = earlier.histograms.get(name, [])
-                histogram: Histogram = getattr(self, name)
-                # Of a version with other bounds nothing can be taken over.
-                if len(values) == len(histogram.counts) + 1:
-                    histogram.sum += values[0]
-                    histogram.counts = [a + int(b) for a, b in zip(histogram.counts, values[1:], strict=True)]
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """Figures of a process at one moment, by the names in `METRICS`; the label '' where there is none."""
-
-    counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: The sum, then the counts.
-    histograms: dict[str, list[float]] = field(default_factory=dict)
-    gauges: dict[str, dict[str, float]] = field(default_factory=dict)
-    run_figures: dict[str, Any] = field(default_factory=dict)
 
 
 def _metric_of(declared: Field[Any]) -> Metric:

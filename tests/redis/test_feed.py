@@ -416,7 +416,7 @@ async def test_no_more_is_lent_at_the_hard_limit_of_the_page_queue_until_it_is_b
     await door.command("RPUSH", keys.pages(RUN), *range(10))
     shard = await shards.open()
     await shards.admit(*sites(30))
-    await until(lambda: shard.feed.back_pressure["hard"] == 1)
+    await until(lambda: shard.feed.metrics.back_pressure["hard"] == 1)
     assert shard.feed.pacer.buffered == 0
 
     await door.command("LTRIM", keys.pages(RUN), 0, 6)
@@ -426,14 +426,14 @@ async def test_no_more_is_lent_at_the_hard_limit_of_the_page_queue_until_it_is_b
 
     await door.command("LTRIM", keys.pages(RUN), 0, 3)
     await until(lambda: shard.feed.pacer.buffered == 30)
-    assert shard.feed.back_pressure["hard"] == 1
+    assert shard.feed.metrics.back_pressure["hard"] == 1
 
 
 async def test_no_more_is_lent_at_the_hard_limit_in_bytes(shards: Shards, door: Door) -> None:
     await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 5000)
     shard = await shards.open(limits=replace(LIMITS, queue_soft_bytes=2000, queue_hard_bytes=4000))
     await shards.admit(*sites(30))
-    await until(lambda: shard.feed.back_pressure["hard"] == 1)
+    await until(lambda: shard.feed.metrics.back_pressure["hard"] == 1)
     assert shard.feed.pacer.buffered == 0
 
     await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 1000)

@@ -56,7 +56,7 @@ async def test_robots_txt_and_what_it_decides_are_counted(shards: Shards) -> Non
     shard = await shards.open(robots=RobotsCache(10, 3600, 10))
     fetch = await shard.take_robots()
 
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /closed"), Ended(200))
+    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /closed"), Ended(200), 31)
     decided = shard.feed.metrics.robots_decisions
 
     def crawl() -> bool:
@@ -67,6 +67,7 @@ async def test_robots_txt_and_what_it_decides_are_counted(shards: Shards) -> Non
     await until(crawl)
 
     assert shard.feed.metrics.fetches == {"page": 1, "robots": 1, "sitemap": 0}
+    assert shard.feed.metrics.fetched_bytes == 31
     assert decided == {"allowed": 1, "disallowed": 1, "unavailable": 0}
 
 
@@ -81,6 +82,17 @@ async def test_refills_partitions_and_circuits_are_counted(shards: Shards) -> No
     assert metrics.ownership_changes["taken"] == len(shard.feed.partitions) > 0
     assert sum(metrics.refill_seconds.counts) >= 1
     assert metrics.circuits_opened == 1
+
+
+async def test_a_domain_that_asks_for_a_long_rest_opens_no_circuit(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(rules=DelayRules(0.0, max_backoff_s=60.0))
+    lease = await shard.take_one()
+
+    shard.fail(lease, Ended(429, retry_after_s=7200.0))
+
+    assert shard.feed._parking["a.test"].reason == "retry_after"
+    assert shard.feed.metrics.circuits_opened == 0
 
 
 async def test_a_shard_that_is_fenced_counts_what_it_lost(shards: Shards) -> None:

@@ -51,22 +51,30 @@ def test_a_process_goes_on_from_what_the_one_before_it_counted() -> None:
     before.parse_seconds.add(0.002)
     stored = Snapshot(**json.loads(json.dumps(asdict(before.snapshot()))))
 
-    after = Metrics()
-    after.go_on_from(stored)
+    after = Metrics(earlier=stored)
     after.fetches["page"] += 1
+    after.parse_seconds.add(0.002)
 
-    assert after.fetches == {"page": 6, "robots": 0, "sitemap": 0}
-    assert (after.fetch_errors["connection_refused"], after.fetched_bytes) == (2, 100)
-    assert after.parse_seconds.counts == before.parse_seconds.counts
-    assert after.parse_seconds.sum == 0.002
+    told = after.snapshot()
+    assert told.counters["fetches"] == {"page": 6, "robots": 0, "sitemap": 0}
+    assert told.counters["fetch_errors"]["connection_refused"] == 2
+    assert told.counters["fetched_bytes"] == {"": 100}
+    assert told.histograms["parse_seconds"][0] == 0.004
+    assert sum(told.histograms["parse_seconds"][1:]) == 2
+
+
+def test_what_a_process_counted_itself_is_not_mixed_with_what_was_before() -> None:
+    before = Metrics(fetched_bytes=100)
+
+    after = Metrics(fetched_bytes=7, earlier=before.snapshot())
+
+    assert (after.fetched_bytes, after.snapshot().counters["fetched_bytes"]) == (7, {"": 107})
 
 
 def test_a_histogram_with_other_bounds_begins_anew() -> None:
-    metrics = Metrics()
+    metrics = Metrics(earlier=Snapshot(histograms={"parse_seconds": [9.0, 1, 2]}))
 
-    metrics.go_on_from(Snapshot(histograms={"parse_seconds": [9.0, 1, 2]}))
-
-    assert (metrics.parse_seconds.sum, sum(metrics.parse_seconds.counts)) == (0.0, 0)
+    assert sum(metrics.snapshot().histograms["parse_seconds"]) == 0
 
 
 def test_no_name_is_used_twice_and_no_label_grows_with_the_web() -> None:
