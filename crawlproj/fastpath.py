@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -63,6 +64,7 @@ class CannotTakeOver(Exception):
     """Why requests must go Scrapy's own way."""
 
 
+@cache
 def digest_of_steps() -> str:
     """Return a digest of the source of the steps we stand in for."""
     try:
@@ -101,7 +103,8 @@ class FastPath:
     """Stands in for the engine's way from a scheduled request to its end.
 
     Where an item pipeline is the only one and names its ``plain_item``, items of that type are given to it
-    directly: it must be synchronous, and return them. All others get theirs from Scrapy.
+    directly: it must be synchronous, and return them. An item it raises at is given to it again by Scrapy,
+    who tells of it. All others get theirs from Scrapy.
     """
 
     def __init__(self, crawler: Crawler, engine: ExecutionEngine) -> None:
@@ -275,7 +278,11 @@ class FastPath:
         return True
 
     async def _hand_on(self, item: Any, response: Response) -> None:
-        self._pipeline(item)
+        try:
+            self._pipeline(item)
+        except Exception:  # noqa: BLE001  # Scrapy makes of it what it is: an error, or an item that was dropped
+            await self._scraper.start_itemproc_async(item, response=response)
+            return
         if self._logs_pages:
             said = self._engine.logformatter.scraped(item, response, self._spider)
             if said is not None:

@@ -107,7 +107,7 @@ class Command(RunCommand):
         raise_file_limit(self.config())
         self._nursery = nursery = Nursery()
         # Before anything is open. In a child it returns when that is to become a shard or a parser.
-        turn = nursery.fork(asked.shards + asked.parsers.least, _SHARD_MODULES)
+        turn = nursery.fork(asked.shards + asked.parsers.least, _prepare_shards)
         if turn is not None:
             sys.argv = ["scrapy", *turn]
             execute()
@@ -321,6 +321,20 @@ class Command(RunCommand):
         import sys
 
         print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
+
+
+def _prepare_shards() -> None:
+    """Do once what every shard would do at its start."""
+    from contextlib import suppress
+    from importlib import import_module
+
+    from crawlproj import fastpath
+
+    for name in _SHARD_MODULES:
+        import_module(name)
+    # It reads a dozen functions of Scrapy, and is remembered. Whether that will do is for a shard to say.
+    with suppress(fastpath.CannotTakeOver):
+        fastpath.digest_of_steps()
 
 
 async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> Limits:

@@ -12,9 +12,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -38,8 +37,8 @@ class Nursery:
     def __init__(self) -> None:
         self._waiting: list[_Forked] = []
 
-    def fork(self, count: int, modules: Sequence[str] = ()) -> list[str] | None:
-        """Fork *count* processes that wait, with *modules* imported; returns None in the parent.
+    def fork(self, count: int, prepare: Callable[[], None] = lambda: None) -> list[str] | None:
+        """Fork *count* processes that wait, after *prepare* for all of them; returns None in the parent.
 
         In each of them it returns when its turn has come, with the arguments of the command it is to be. It
         does not return in one that is not needed. Call it before anything is opened or started.
@@ -47,8 +46,7 @@ class Nursery:
         if sys.platform != "linux":
             # Elsewhere the system's own libraries may not survive it.
             return None
-        for name in modules:
-            import_module(name)
+        prepare()
         # What is there by now stays in them: a search for garbage would only copy it.
         gc.freeze()
         for _ in range(count):

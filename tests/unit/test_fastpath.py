@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from scrapy import Request, Spider
+import pytest
+from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine, _Slot
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.core.scraper import Slot
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DropItem
 from scrapy.http import Response
 from scrapy.utils.reactor import CallLaterOnce
 from scrapy.utils.test import get_crawler
 
+from crawlproj import fastpath
+from crawlproj.commands.run import _prepare_shards
 from crawlproj.fastpath import FastPath
 
 
@@ -62,6 +66,50 @@ async def test_a_callback_that_cannot_be_called_is_an_error_of_the_spider() -> N
     await path._scrape(answer_to(request), request)
 
     assert crawler.stats.get_value("spider_exceptions/TypeError") == 1
+
+
+def test_the_steps_of_scrapy_are_read_once_for_all_shards() -> None:
+    fastpath.digest_of_steps.cache_clear()
+
+    _prepare_shards()
+    fastpath.digest_of_steps()
+
+    assert fastpath.digest_of_steps.cache_info().misses == 1
+
+
+class Item(dict[str, str]):
+    """What `Broken` takes directly."""
+
+
+class Broken:
+    """A pipeline like ours, on the short way, that fails."""
+
+    plain_item = Item
+    error: Exception = ValueError("no")
+
+    def process_item(self, item: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "signal"), [(ValueError("no"), signals.item_error), (DropItem("no"), signals.item_dropped)]
+)
+async def test_an_item_its_pipeline_fails_at_is_told_as_scrapy_does(
+    error: Exception, signal: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Broken, "error", error)
+    crawler, path = path_of(Broken)
+    told: list[Any] = []
+
+    def note(item: Any, response: Response) -> None:
+        told.append((item, response.url))
+
+    crawler.signals.connect(note, signal)
+    request = Request("http://a.test/", crawler.spider.parse)
+
+    await path._hand_on(Item(a="b"), answer_to(request))
+
+    assert told == [({"a": "b"}, "http://a.test/")]
 
 
 def path_of(*pipelines: type) -> tuple[Any, FastPath]:

@@ -25,7 +25,8 @@ def wait(process):
     return code
 
 nursery = Nursery()
-turn = nursery.fork(2)
+prepared = []
+turn = nursery.fork(2, lambda: prepared.append(os.getpid()))
 """
 
 
@@ -50,6 +51,22 @@ nursery.close()
     )
 
     assert told == "7 shard 3 ['crawl', 'web'] True 0\n"
+
+
+def test_what_all_of_them_need_was_done_once_before_they_came_to_be(tmp_path: Path) -> None:
+    told = outcome_of(
+        """
+if turn is not None:
+    print(*prepared)
+    sys.exit(0)
+wait(nursery.start("shard 0", [], Path(sys.argv[1])))
+print(prepared == [os.getpid()], Path(sys.argv[1]).read_text().strip() == str(os.getpid()))
+nursery.close()
+""",
+        tmp_path,
+    )
+
+    assert told == "True True\n"
 
 
 def test_it_can_be_stopped_and_tells_by_which_signal_it_ended(tmp_path: Path) -> None:
