@@ -168,7 +168,7 @@ async def _all_stored(run: Run, queue: PageQueue) -> None:
     while await queue.length():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await run.ask_to_commit()
-    while await queue.unstored():  # noqa: ASYNC110
+    while (await run.figures()).unstored:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

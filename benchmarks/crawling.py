@@ -166,7 +166,7 @@ async def _all_parsed(run: Run, queue: PageQueue) -> bool:
     """Whether nothing is queued or taken; if only open segments hold pages, they are asked to be closed."""
     if await queue.length():
         return False
-    if not await queue.unstored():
+    if not (await run.figures()).unstored:
         return True
     await run.ask_to_commit()
     return False

@@ -129,11 +129,6 @@ class TrapDetector:
         if known.asked.pop(hash(shape), 0):
             self._shapes -= 1
 
-    def export(self, domain: str) -> dict[str, str]:
-        """Return the closed shapes of *domain*, with their reasons."""
-        known = self._domains.get(domain)
-        return dict(known.closed) if known else {}
-
     def _known(self, domain: str) -> _Domain:
         known = self._domains.get(domain)
         if known is None:

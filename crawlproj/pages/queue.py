@@ -157,24 +157,6 @@ class PageQueue:
         length: int = await self._door.command("LLEN", keys.pages(self._run))
         return length
 
-    async def unstored(self) -> int:
-        """Return how many pages wait for a parser or are held by one: all that is not yet stored."""
-        parsers = set(await self._parsers())
-        while True:
-            known, *lengths = await self._door.pipeline(
-                [
-                    ("HKEYS", keys.parsers(self._run)),
-                    ("LLEN", keys.pages(self._run)),
-                    *(("LLEN", keys.pages_taken(self._run, parser)) for parser in parsers),
-                ],
-                transaction=True,
-            )
-            # A parser that came meanwhile may hold what is no longer in the queue.
-            now_there = {name.decode() for name in known}
-            if now_there <= parsers:
-                return sum(lengths)
-            parsers = now_there
-
     async def parsers(self) -> set[str]:
         """Return the parsers that were not found dead."""
         return set(await self._parsers())

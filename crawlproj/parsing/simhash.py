@@ -43,8 +43,3 @@ def simhash(text: str) -> int | None:
             result = 2 * result + ((column & mask).bit_count() > half_count)
     # Signed, because every format and database has that.
     return result - (1 << 64) if result >> 63 else result
-
-
-def distance(one: int, other: int) -> int:
-    """Return in how many of 64 bits two hashes differ: about 32 for unrelated texts."""
-    return ((one ^ other) & (1 << 64) - 1).bit_count()

@@ -39,9 +39,14 @@ class Figures:
         return self.counts["admitted"]
 
     @property
+    def unstored(self) -> int:
+        """Pages that wait for a parser or are held by one."""
+        return self.queue_pages + sum(self.taken.values())
+
+    @property
     def outstanding(self) -> int:
         """URLs and pages that still want something done."""
-        return self.waiting + self.leased + self.queue_pages + sum(self.taken.values())
+        return self.waiting + self.leased + self.unstored
 
     def steps(self) -> tuple[int, ...]:
         """Figures that only ever grow: equal twice means nothing happened in between."""

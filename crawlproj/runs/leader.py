@@ -85,10 +85,9 @@ class Leader:
             self._quiet_since_s = None
             if figures.outstanding == sum(figures.taken.values()):
                 await self.run.ask_to_commit()
-            pages = figures.outstanding - figures.waiting
             # All that is left, or as many as there may be: nothing more is fetched.
-            if pages and not figures.leased and not self._warned:
-                await self._miss_parser(pages)
+            if figures.unstored and not figures.leased and not self._warned:
+                await self._miss_parser(figures.unstored)
             return False
         now_s = self.clock()
         if self._quiet_since_s is None or self._quiet_steps != figures.steps():

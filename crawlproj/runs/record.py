@@ -267,8 +267,9 @@ class Run:
         answers = await self.door.pipeline(
             [
                 *(("HGETALL", keys.meta(self.name, p)) for p in everywhere),
-                *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
+                # Before those a parser has taken: a page that is taken meanwhile counts twice, not never.
                 ("LLEN", keys.pages(self.name)),
+                *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
                 ("HMGET", keys.page_counters(self.name), "stored", "promised", "granted"),
             ]
         )
@@ -281,9 +282,10 @@ class Run:
                     owned += int(value) > now_ms
                 elif name not in {"owner", "epoch", "sleep"}:
                     counts[name] += int(value)
-        taken = dict(zip(parsers, answers[self.partitions : -2], strict=True))
+        queued, *lengths = answers[self.partitions : -1]
+        taken = dict(zip(parsers, lengths, strict=True))
         stored, promised, granted = (int(value or 0) for value in answers[-1])
-        return Figures(counts, owned, int(answers[-2]), taken, stored, promised, granted)
+        return Figures(counts, owned, queued, taken, stored, promised, granted)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""

@@ -89,7 +89,7 @@ class Pages:
         self._ask(push)
 
     def unstored(self) -> int:
-        return self._ask(lambda door: PageQueue(door, RUN).unstored())
+        return self._ask(lambda door: Run(door, RUN, PARTITIONS).figures()).unstored
 
     def waiting(self) -> int:
         return self._ask(lambda door: PageQueue(door, RUN).length())

@@ -84,7 +84,7 @@ async def test_it_drains_the_whole_queue_once_its_shard_has_left(
 
     await parser.done
     assert stored_in(tmp_path) == sorted(urls)
-    assert await PageQueue(door, RUN).unstored() == 0
+    assert (await Run(door, RUN, 64).figures()).unstored == 0
     assert await PageQueue(door, RUN).parsers() == set()
 
 
@@ -136,7 +136,7 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
 
     await parser.done
     assert time.monotonic() - started_s < 10
-    assert await PageQueue(door, RUN).unstored() == 2
+    assert (await Run(door, RUN, 64).figures()).unstored == 2
     assert await door.command("EXISTS", keys.page_attempts(RUN)) == 0
 
 

@@ -10,6 +10,7 @@ from crawlproj.errors import Fenced
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
+from crawlproj.runs import Run
 
 RUN = "web"
 
@@ -215,10 +216,11 @@ async def test_unstored_pages_are_those_waiting_and_those_held(door: Door, queue
     await queue.heartbeat("q", 0)
     await queue.take("p", 2)
     await queue.take("q", 1)
-    held = await queue.unstored()
+    run = Run(door, RUN, 1)
+    held = (await run.figures()).unstored
     await queue.commit("p", "p-1.jsonl", 2)
 
-    assert (held, await queue.unstored()) == (4, 2)
+    assert (held, (await run.figures()).unstored) == (4, 2)
 
 
 async def test_the_clock_is_that_of_redis(door: Door, queue: PageQueue) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlproj.parsing.simhash import distance, simhash
+from crawlproj.parsing.simhash import simhash
 from crawlproj.simweb.words import LANGUAGES, sentences
 
 #: Hashes that differ in no more bits are taken for the same text.
@@ -26,6 +26,11 @@ def numbered(text: str | None) -> int:
     number = simhash(text or "")
     assert number is not None
     return number
+
+
+def distance(one: int, other: int) -> int:
+    """In how many of 64 bits two hashes differ."""
+    return ((one ^ other) & (1 << 64) - 1).bit_count()
 
 
 def test_the_hash_of_a_text_is_the_same_on_every_machine_and_day() -> None:

@@ -123,7 +123,7 @@ async def test_nothing_is_held_when_a_parser_has_ended(door: Door, make: Make, t
     await make(CRAWL_PARSE_BATCH=3).run()
 
     assert len(stored(tmp_path)) == 10
-    assert await PageQueue(door, RUN).unstored() == 0
+    assert (await Run(door, RUN, PARTITIONS).figures()).unstored == 0
     assert await PageQueue(door, RUN).parsers() == set()
     assert await door.command("HGET", keys.page_counters(RUN), "stored") == b"10"
 
