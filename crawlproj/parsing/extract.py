@@ -10,20 +10,21 @@ from html import unescape
 from typing import cast
 
 from parsel import Selector
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode, create_tag
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
 from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
+from crawlproj.parsing import native
 from crawlproj.parsing.charset import decode, transcode
+from crawlproj.parsing.html import Head, Html, TreeHtml
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import base_of, canonical_links
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
 from crawlproj.parsing.sitemaps import read_sitemap
-from crawlproj.parsing.text import TextMode, page_text
+from crawlproj.parsing.text import TextMode
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _CODE = frozenset({"text/css", "text/javascript", "text/ecmascript"})
@@ -42,9 +43,6 @@ _LOOKS_LIKE_HTML = re.compile(rb"\s*<(?:!doctype html|!--|[a-z][a-z0-9]*[\s/>])"
 _LOOKS_LIKE_JSON = re.compile(rb"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"\d])")
 _SNIFF_BYTES = 512
 
-#: What of each element is a link. ``link`` is only followed when it names the next page.
-_OF_HEAD = frozenset(create_tag(name).tag_id for name in ("base", "link", "meta", "title"))
-_LINK_ATTRIBUTES = {"a": "href", "area": "href", "iframe": "src", "frame": "src", "link": "href"}
 _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
@@ -69,6 +67,7 @@ class ExtractOptions:
     sitemap_urls: int = 50_000
     url_rules: UrlRules = field(default_factory=UrlRules)
     fields: Mapping[str, Callable[[Selector], list[str]]] = field(default_factory=dict)
+    fast: bool = True
 
     @classmethod
     def from_config(cls, config: Config) -> ExtractOptions:
@@ -87,6 +86,7 @@ class ExtractOptions:
             sitemap_urls=config.sitemap_urls,
             url_rules=UrlRules(config.drop_parameters),
             fields={name: _field(name, value) for name, value in config.fields.items()},
+            fast=config.fast,
         )
 
 
@@ -212,86 +212,37 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
     if options.fields:
         page = Selector(text=html.decode())
         found.fields = {name: select(page) for name, select in options.fields.items()}
-    # Without its events the parser is a tenth faster; they matter to trees that change.
-    tree = LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
-    elements = _Elements(tree)
-    base = _read_head(elements, url, options, found)
+    page = _html(html, options)
+    head = page.head()
+    base = _read_head(head, url, options, found)
     if not (found.nofollow and options.obey_nofollow):
-        hrefs = _hrefs(elements, options)
+        hrefs = page.hrefs(obey_rel_nofollow=options.obey_rel_nofollow)
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
-    language = tree.root.attributes.get("lang") if tree.root is not None else None
-    # Last: it takes the tree apart.
     if options.full_text:
-        found.full_text = page_text(tree.clone(), "all")
-    found.text = page_text(tree, options.text)
-    return language or ""
+        found.full_text = page.text("all", is_last=False)
+    found.text = page.text(options.text)
+    return head.language
 
 
-class _Elements:
-    """The elements of a page by tag. To look for one takes a walk through the page: the head goes first."""
-
-    def __init__(self, tree: LexborHTMLParser) -> None:
-        self.tree = tree
-        self._in_head: dict[str, list[LexborNode]] = {}
-        for node in tree.head.traverse() if tree.head is not None else ():
-            if node.tag_id in _OF_HEAD:
-                self._in_head.setdefault(node.tag or "", []).append(node)
-
-    def first(self, name: str, wanted: Callable[[LexborNode], str]) -> str:
-        """Return the first thing that *wanted* finds in an element of that tag, '' if it finds none."""
-        in_head = next(filter(None, map(wanted, self._in_head.get(name, ()))), "")
-        return in_head or next(filter(None, map(wanted, self.tree.tags(name))), "")
+def _html(html: bytes, options: ExtractOptions) -> Html:
+    # The text of articles is found by Python alone.
+    reader = native.reader() if options.fast and options.text != "article" else None
+    return reader.read(html, options.link_tags) if reader else TreeHtml(html, options.link_tags)
 
 
-def _read_head(elements: _Elements, url: str, options: ExtractOptions, found: Extract) -> str:
-    """Read title and metas, wherever they stand, and return the base of links."""
-    found.title = _one_line(elements.first("title", _title_of_page)) or None
-    for meta in elements.tree.tags("meta"):
-        _read_meta(meta.attributes, options.robots_agent, found)
-    written = elements.first("base", lambda node: node.attributes.get("href") or "")
-    base = base_of(written, url) if written else url
-    if canonical := elements.first("link", _canonical_href):
-        resolved, _ = canonical_links([canonical], base, 1, options.url_rules)
+def _read_head(head: Head, url: str, options: ExtractOptions, found: Extract) -> str:
+    """Read title and metas, and return the base of links."""
+    found.title = _one_line(head.title) or None
+    for name, property_, content in head.metas:
+        _read_meta((name or property_).strip().lower(), content, options.robots_agent, found)
+    base = base_of(head.base, url) if head.base else url
+    if head.canonical:
+        resolved, _ = canonical_links([head.canonical], base, 1, options.url_rules)
         found.canonical_url = resolved[0] if resolved else None
     return base
 
 
-def _title_of_page(title: LexborNode) -> str:
-    # Pictures have titles, too.
-    is_of_page = title.parent is not None and title.parent.tag in ("head", "body", "noscript")
-    return title.text() if is_of_page else ""
-
-
-def _canonical_href(link: LexborNode) -> str:
-    attributes = link.attributes
-    is_canonical = "canonical" in (attributes.get("rel") or "").lower().split()
-    return (attributes.get("href") or "") if is_canonical else ""
-
-
-def _hrefs(elements: _Elements, options: ExtractOptions) -> list[str]:
-    """Return the links of the page as they are written, in their order."""
-    by_tag = {tag: nodes for tag in options.link_tags if (nodes := elements.tree.tags(tag))}
-    only_a = by_tag.keys() <= {"a"}
-    # What keeps the order of several tags takes longer, and most pages have one.
-    nodes = by_tag.get("a", []) if only_a else elements.tree.css(", ".join(by_tag))
-    hrefs: list[str | None] = []
-    for node in nodes:
-        attributes = node.attributes
-        if only_a and "rel" not in attributes:
-            # Nearly all of them.
-            hrefs.append(attributes.get("href"))
-            continue
-        tag, rel = node.tag or "", (attributes.get("rel") or "").lower().split()
-        if not (tag == "link" and "next" not in rel) and not (
-            options.obey_rel_nofollow and "nofollow" in rel
-        ):
-            hrefs.append(attributes.get(_LINK_ATTRIBUTES[tag]))
-    return [href for href in hrefs if href]
-
-
-def _read_meta(attributes: Mapping[str, str | None], agent: str, found: Extract) -> None:
-    name = (attributes.get("name") or attributes.get("property") or "").strip().lower()
-    content = attributes.get("content") or ""
+def _read_meta(name: str, content: str, agent: str, found: Extract) -> None:
     if name == "description" or (name == "og:description" and found.description is None):
         found.description = _one_line(content) or found.description
     elif name == "robots" or (agent and name == agent):

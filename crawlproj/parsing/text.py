@@ -17,7 +17,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, create_tag
 TextMode = Literal["fast", "article", "all"]
 
 #: What stands between two lines of a text just read: white space to HTML, and hardly any page has its own.
-_MARK = "\f"
+MARK = "\f"
 
 
 def _words(text: str) -> frozenset[str]:
@@ -29,11 +29,11 @@ _INLINE = _words(
     ruby s samp small source span strike strong sub sup time tt u var wbr"""
 )
 #: Never part of what a page is about, whatever they hold.
-_ASIDE = _words(
+ASIDE = _words(
     """aside audio button canvas datalist dialog embed figcaption footer head iframe input label map math
     menu nav noscript object option script select style svg template textarea video"""
 )
-_ARTICLE = _words("article main")
+ARTICLE = _words("article main")
 _HEADING = _words("h1 h2 h3 h4 h5 h6")
 
 # What people call the parts of a page, word by word, in class, id and itemprop. The first kind is hardly
@@ -59,6 +59,8 @@ _BODY_NAMES = re.compile(
     r"(?:article|story) *(?:body|content|text)|(?:post|entry|content) *body|(?:post|entry|main) *content"
 )
 _WORD_BREAKS = str.maketrans("-_", "  ")
+#: The style of elements with another sign of being hidden.
+_HIDDEN = "display:none"
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _LABEL = re.compile(
     r"(?:advert(?:isement|ising)?|anzeige|werbung|publicidad|publicité|реклама|related(?: \w+)?"
@@ -67,10 +69,11 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _LABEL_CHARS = 40
+MOST_NAMES_CHARS = 200
 _SENTENCE_END = frozenset('.!?:;…。！？"”’»)')
 
 
-def _tag_ids(names: Set[str]) -> frozenset[int]:
+def tag_ids(names: Set[str]) -> frozenset[int]:
     """Numbers of tags: asking a node for its name makes a string each time."""
     return frozenset(create_tag(name).tag_id for name in names)
 
@@ -78,9 +81,9 @@ def _tag_ids(names: Set[str]) -> frozenset[int]:
 # What the attributes of an element say of its text.
 _BODY, _NOTHING, _SUSPECT, _BOILERPLATE = 1, 0, -1, -2
 _COMMENT = 4
-_UNSEEN = _tag_ids(_words("script style noscript template"))
+UNSEEN = tag_ids(_words("script style noscript template"))
 #: What ends no line. Comments, too: some sites put one between any two pieces of a sentence.
-_UNWRAPPED = _tag_ids(_INLINE - {"img", "picture", "source"}) | {_COMMENT}
+UNWRAPPED = tag_ids(_INLINE - {"img", "picture", "source"}) | {_COMMENT}
 
 
 def page_text(tree: LexborHTMLParser, mode: TextMode) -> str:
@@ -101,20 +104,25 @@ def _all_text(body: LexborNode) -> str:
     # Last first: what stands inside an element is looked at before the element goes, and never after.
     for node in list(body.traverse())[:0:-1]:
         tag_id = node.tag_id
-        if tag_id in _UNWRAPPED:
+        if tag_id in UNWRAPPED:
             node.unwrap(delete_empty=True)
-        elif tag_id in _UNSEEN:
+        elif tag_id in UNSEEN:
             node.decompose(recursive=False)
     # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
     body.merge_text_nodes()
-    return "\n".join(_lines(body.text(separator=_MARK, skip_empty=True)))
+    return all_text_of(body.text(separator=MARK, skip_empty=True))
+
+
+def all_text_of(marked: str) -> str:
+    """Return a text just read, which has marks between its lines, as it is stored."""
+    return "\n".join(_lines(marked))
 
 
 def _lines(text: str) -> list[str]:
     """Return what stands between the marks of *text*, white space folded, without what is empty."""
     # These four are nearly all the white space there is. Most lines have then nothing left to fold.
     text = text.replace("\n", " ").replace("\r", " ").replace("\t", " ").replace("\xa0", " ")
-    lines = [part.strip() for part in text.split(_MARK)]
+    lines = [part.strip() for part in text.split(MARK)]
     return [" ".join(line.split()) if "  " in line else line for line in lines if line]
 
 
@@ -123,11 +131,11 @@ def _lines(text: str) -> list[str]:
 _PARAGRAPH_CHARS = 40
 #: How much of a paragraph counts for its parent, the parent of that, and the next.
 _SHARES = (1.0, 0.7, 0.5)
-_DROPPED = _tag_ids(_ASIDE | {"form", "h1"})
-_NAMED = _tag_ids(_words("div section ul p"))
+DROPPED = tag_ids(ASIDE | {"form", "h1"})
+NAMED = tag_ids(_words("div section ul p"))
 #: The share of a text that is taken for what its name says.
 _BELIEVED: dict[int, float] = {_SUSPECT: 0.15, _BOILERPLATE: 0.6}
-[_LINK] = _tag_ids({"a"})
+[_LINK] = tag_ids({"a"})
 
 
 def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
@@ -140,12 +148,12 @@ def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
         if tag_id == _LINK:
             linked.append(node.text_lexbor())
             node.unwrap(delete_empty=True)
-        elif tag_id in _UNWRAPPED:
+        elif tag_id in UNWRAPPED:
             node.unwrap(delete_empty=True)
-        elif tag_id in _NAMED:
+        elif tag_id in NAMED:
             if (attributes := node.attributes) and (hint := _hint("", attributes)) < 0:
                 named.append((node, hint))
-        elif tag_id in _DROPPED:
+        elif tag_id in DROPPED:
             dropped.append(node)
     chosen.merge_text_nodes()
     chars = len(chosen.text_lexbor()) if named else 0
@@ -155,9 +163,13 @@ def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
             node.decompose(recursive=False)
     for node in dropped:
         node.decompose(recursive=False)
-    lines = _lines(chosen.text(separator=_MARK, skip_empty=True))
-    menu = set(_lines(_MARK.join(linked)))
-    return "\n".join([line for line in lines if line not in menu and not _is_label(line)])
+    return fast_text_of(chosen.text(separator=MARK, skip_empty=True), MARK.join(linked))
+
+
+def fast_text_of(marked: str, linked: str) -> str:
+    """Return the text in *marked* without the lines that are nothing but links, whose texts are *linked*."""
+    menu = set(_lines(linked))
+    return "\n".join([line for line in _lines(marked) if line not in menu and not _is_label(line)])
 
 
 def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
@@ -193,7 +205,7 @@ def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
 def _block(node: LexborNode, nodes: dict[int, LexborNode]) -> tuple[int, int]:
     """Return what the names of *node* say, and the key in *nodes* of the block around it, 0 for none."""
     tag, outer = node.tag or "", node.parent
-    hint = _BOILERPLATE if tag in _ASIDE else _hint(tag, node.attributes)
+    hint = _BOILERPLATE if tag in ASIDE else _hint(tag, node.attributes)
     if outer is None or tag == "body":
         return hint, 0
     key = outer.mem_id
@@ -289,7 +301,7 @@ def _outline(body: LexborNode) -> _Outline:
                     lines.append(_Line(text, linked_chars, block))
                 parts = []
                 linked_chars = 0
-            if child is not None and tag not in _ASIDE:
+            if child is not None and tag not in ASIDE:
                 number = page.open(tag, block, _hint(tag, node.attributes))
                 around.append((node, number, block))
                 block = number
@@ -386,7 +398,7 @@ def _best_block(page: _Outline, totals: list[float]) -> int:
         if total > 0:
             if page.hints[block] == _BODY:
                 total *= 2.0
-            elif page.tags[block] in _ARTICLE:
+            elif page.tags[block] in ARTICLE:
                 total *= 1.15
         # The innermost of equals.
         if total >= best_total:
@@ -410,15 +422,22 @@ def _heart(page: _Outline, totals: list[float], block: int) -> int:
 def _hint(tag: str, attributes: Mapping[str, str | None]) -> int:
     if not attributes or tag == "body":
         return _NOTHING
-    if not _TELLING.isdisjoint(attributes) and (
-        _is_hidden(attributes) or attributes.get("role") in _BOILERPLATE_ROLES
-    ):
-        return _BOILERPLATE
     names = attributes.get("class") or ""
     if "id" in attributes or "itemprop" in attributes:
         names = f"{names} {attributes.get('id') or ''} {attributes.get('itemprop') or ''}"
-    hint = _hint_of_names(names[:200]) if names else _NOTHING
-    return max(hint, _NOTHING) if tag in _ARTICLE else hint
+    style = _HIDDEN if _is_hidden(attributes) else ""
+    hint = hint_of(names[:MOST_NAMES_CHARS], style, attributes.get("role") or "")
+    return max(hint, _NOTHING) if tag in ARTICLE else hint
+
+
+def hint_of(names: str, style: str, role: str) -> int:
+    """Return what the *names* of an element (class, id, itemprop), its *style* and its *role* say of its text.
+
+    Of names no more than `MOST_NAMES_CHARS`, please.
+    """
+    if (style and _HIDDEN_STYLE.search(style)) or role in _BOILERPLATE_ROLES:
+        return _BOILERPLATE
+    return _hint_of_names(names) if names else _NOTHING
 
 
 def _is_hidden(attributes: Mapping[str, str | None]) -> bool:

@@ -1,0 +1,512 @@
+/* What a page says, found in one walk through the tree that lexbor makes of its HTML.
+ *
+ * native.py loads this, and lends it the lexbor inside of selectolax. Nothing is known here of lexbor's
+ * structures: all goes through functions that it exports. What elements are, and what their names mean, Python
+ * tells; tree.py and text.py do the same in Python, and both must come to the same, letter by letter.
+ *
+ * A page is read by page_read(), which fills the parts HEAD, HREFS and NAMES: fields, each ended by a
+ * zero byte, which no HTML contains. Its text is then made by page_text(). Whatever was got from a page is
+ * valid until the next one is read. A struct page is for one thread at a time.
+ *
+ * Nothing here recurses: a page may be nested as deep as the parser let it be.
+ */
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What Python says of each tag; native.py has the same numbers. */
+enum kind {
+    UNWRAPPED = 1 << 0, /* ends no line */
+    UNSEEN = 1 << 1,
+    DROPPED = 1 << 2, /* never what a page is about */
+    NAMED = 1 << 3,   /* may be called boilerplate */
+    PARAGRAPH = 1 << 4,
+    ASIDE = 1 << 5,
+    ARTICLE = 1 << 6,
+    BODY = 1 << 7,
+    TITLE = 1 << 8,
+    TITLE_HOME = 1 << 9, /* where a title is that of the page */
+    META = 1 << 10,
+    BASE = 1 << 11,
+    ANCHOR = 1 << 12,
+    AREA = 1 << 13,
+    IFRAME = 1 << 14,
+    FRAME = 1 << 15,
+    LINK = 1 << 16,
+    OF_HEAD = TITLE | META | BASE | LINK,
+};
+enum hint { HINT_BODY = 1, HINT_NOTHING = 0, HINT_SUSPECT = -1, HINT_BOILERPLATE = -2 };
+enum mode { FAST = 0, ALL = 1 };
+enum part { HEAD, HREFS, NAMES, TEXT, LINKED, PARTS };
+enum type { ELEMENT = 1, TEXT_NODE = 3 };
+enum { OK = 0, NO_MEMORY = 1, NOT_PARSED = 2 };
+
+#define MARK "\f"
+#define PARAGRAPH_CHARS 40
+#define GENERATIONS 3
+#define MOST_NAMES_CHARS 200
+#define WITHOUT_EVENTS 1u
+/* Links that hold links that hold links: enough is enough. */
+#define MOST_LINKED_BYTES (16u << 20)
+
+static const double SHARES[GENERATIONS] = {1.0, 0.7, 0.5};
+static const double BELIEVED_SUSPECT = 0.15, BELIEVED_BOILERPLATE = 0.6;
+
+/* -- lexbor ------------------------------------------------------------------------------------------------ */
+
+static struct {
+    void *(*create)(void);
+    void *(*destroy)(void *document);
+    void (*clean)(void *document);
+    void (*set_options)(void *document, unsigned options);
+    unsigned (*parse)(void *document, const unsigned char *html, size_t length);
+    void *(*body)(void *document);
+    void *(*root)(void *document);
+    void *(*first_child)(void *node);
+    void *(*next)(void *node);
+    void *(*parent)(void *node);
+    uintptr_t (*tag)(void *node);
+    unsigned (*type)(void *node);
+    const char *(*text)(void *node, size_t *length);
+    void *(*first_attribute)(void *element);
+    void *(*next_attribute)(void *attribute);
+    const char *(*name)(void *attribute, size_t *length);
+    const char *(*value)(void *attribute, size_t *length);
+} lexbor;
+
+/* Returns the name of what the library has not, NULL if it has all. */
+const char *page_lend(void *library) {
+    static const struct {
+        void *place;
+        const char *name;
+    } wanted[] = {
+        {&lexbor.create, "lxb_html_document_create"},
+        {&lexbor.destroy, "lxb_html_document_destroy"},
+        {&lexbor.clean, "lxb_html_document_clean"},
+        {&lexbor.set_options, "lxb_html_document_dom_opt_set_noi"},
+        {&lexbor.parse, "lxb_html_document_parse"},
+        {&lexbor.body, "lxb_html_document_body_element_noi"},
+        {&lexbor.root, "lxb_dom_document_root"},
+        {&lexbor.first_child, "lxb_dom_node_first_child_noi"},
+        {&lexbor.next, "lxb_dom_node_next_noi"},
+        {&lexbor.parent, "lxb_dom_node_parent_noi"},
+        {&lexbor.tag, "lxb_dom_node_tag_id_noi"},
+        {&lexbor.type, "lxb_dom_node_type_noi"},
+        {&lexbor.text, "lxb_dom_node_text_content"},
+        {&lexbor.first_attribute, "lxb_dom_element_first_attribute_noi"},
+        {&lexbor.next_attribute, "lxb_dom_element_next_attribute_noi"},
+        {&lexbor.name, "lxb_dom_attr_qualified_name"},
+        {&lexbor.value, "lxb_dom_attr_value_noi"},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = dlsym(library, wanted[i].name);
+        if (found == NULL) return wanted[i].name;
+        memcpy(wanted[i].place, &found, sizeof found);
+    }
+    return NULL;
+}
+
+/* -- the page ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *data;
+    size_t length, room;
+} buffer;
+
+/* An element, a text, a comment: in the order of the page, so that what is inside of one follows it. */
+typedef struct {
+    void *node;
+    const char *text;
+    size_t bytes;
+    size_t chars; /* of all text inside */
+    size_t parent, end;
+    long hint;    /* where its hint is; -1: its names say nothing, -2: not asked for yet */
+    size_t paragraph_chars; /* of the paragraphs directly inside */
+    double score;           /* as the block of the text */
+    uint32_t kind;
+    bool is_text, is_element, is_gone;
+} item;
+
+struct page {
+    buffer parts[PARTS]; /* first: Python reads them */
+    void *document;
+    const uint32_t *kinds;
+    size_t kind_count;
+    item *items;
+    size_t count, room;
+    size_t *blocks; /* those directly around paragraphs, in their order */
+    size_t block_count, block_room;
+    long hint_count;
+    size_t body, root; /* their places, 0: there is none */
+    bool no_memory;
+};
+
+static bool grow(struct page *page, void **data, size_t *room, size_t needed, size_t size) {
+    if (needed <= *room) return true;
+    size_t more = *room * 2 > needed ? *room * 2 : needed + 64;
+    void *larger = more > SIZE_MAX / size ? NULL : realloc(*data, more * size);
+    if (larger == NULL) {
+        page->no_memory = true;
+        return false;
+    }
+    *data = larger;
+    *room = more;
+    return true;
+}
+
+static void put(struct page *page, enum part part, const char *data, size_t length) {
+    buffer *out = &page->parts[part];
+    if (length == 0 || !grow(page, (void **)&out->data, &out->room, out->length + length, 1)) return;
+    memcpy(out->data + out->length, data, length);
+    out->length += length;
+}
+
+static void end_field(struct page *page, enum part part) { put(page, part, "", 1); }
+
+static bool is_first_byte(char byte) { return ((unsigned char)byte & 0xC0) != 0x80; }
+
+static size_t chars_in(const char *text, size_t bytes) {
+    size_t chars = 0;
+    for (size_t i = 0; i < bytes; i++) chars += is_first_byte(text[i]);
+    return chars;
+}
+
+static size_t add_item(struct page *page, void *node, size_t parent) {
+    if (!grow(page, (void **)&page->items, &page->room, page->count + 1, sizeof(item))) return 0;
+    item *new = &page->items[page->count];
+    memset(new, 0, sizeof *new);
+    new->node = node;
+    new->parent = parent;
+    new->end = page->count + 1;
+    new->hint = -2;
+    unsigned type = lexbor.type(node);
+    new->is_text = type == TEXT_NODE;
+    new->is_element = type == ELEMENT;
+    if (new->is_text) {
+        new->text = lexbor.text(node, &new->bytes);
+        if (new->text == NULL) new->bytes = 0;
+        new->chars = chars_in(new->text, new->bytes);
+    } else {
+        uintptr_t tag = lexbor.tag(node);
+        new->kind = tag < page->kind_count ? page->kinds[tag] : 0;
+    }
+    return page->count++;
+}
+
+static void flatten(struct page *page) {
+    void *body = lexbor.body(page->document), *root = lexbor.root(page->document);
+    void *node = page->document;
+    size_t parent = 0;
+    for (;;) {
+        size_t place = add_item(page, node, parent);
+        if (page->no_memory) return;
+        if (node == body) page->body = place;
+        if (node == root) page->root = place;
+        void *next = lexbor.first_child(node);
+        if (next != NULL) {
+            parent = place;
+        } else {
+            while (node != page->document && (next = lexbor.next(node)) == NULL) {
+                node = lexbor.parent(node);
+                page->items[parent].end = page->count;
+                parent = page->items[parent].parent;
+            }
+            if (node == page->document) break;
+        }
+        node = next;
+    }
+    for (size_t i = page->count - 1; i > 0; i--) page->items[page->items[i].parent].chars += page->items[i].chars;
+}
+
+/* -- attributes -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *name; /* NULL ends a list of them */
+    const char *data;
+    size_t length;
+    bool is_there;
+} attribute;
+
+static void find_attributes(void *element, attribute *wanted) {
+    for (void *found = lexbor.first_attribute(element); found; found = lexbor.next_attribute(found)) {
+        size_t length = 0;
+        const char *name = lexbor.name(found, &length);
+        if (name == NULL) continue;
+        for (attribute *one = wanted; one->name; one++) {
+            if (strlen(one->name) != length || memcmp(one->name, name, length) != 0) continue;
+            one->data = lexbor.value(found, &one->length);
+            if (one->data == NULL) one->length = 0;
+            one->is_there = true;
+        }
+    }
+}
+
+static void put_value(struct page *page, enum part part, const attribute *value) {
+    put(page, part, value->data, value->length);
+    end_field(page, part);
+}
+
+static void put_text_of(struct page *page, enum part part, size_t place) {
+    for (size_t i = place; i < page->items[place].end; i++)
+        if (page->items[i].is_text) put(page, part, page->items[i].text, page->items[i].bytes);
+}
+
+/* -- the head, and links ----------------------------------------------------------------------------------- */
+
+/* Four fields: a letter for what it is, and up to three values. */
+static void read_of_head(struct page *page, size_t place) {
+    const item *it = &page->items[place];
+    attribute values[] = {{0}, {0}, {0}, {0}};
+    char letter = 0;
+    if (place == page->root) {
+        letter = 'h';
+        values[0].name = "lang";
+    } else if (it->kind & META) {
+        letter = 'm';
+        values[0].name = "name", values[1].name = "property", values[2].name = "content";
+    } else if (it->kind & BASE) {
+        letter = 'b';
+        values[0].name = "href";
+    } else if (it->kind & LINK) {
+        letter = 'l';
+        values[0].name = "rel", values[1].name = "href";
+    } else if (it->kind & TITLE && page->items[it->parent].kind & TITLE_HOME) {
+        letter = 't';
+    } else {
+        return;
+    }
+    put(page, HEAD, &letter, 1);
+    end_field(page, HEAD);
+    if (it->kind & TITLE) put_text_of(page, HEAD, place);
+    else find_attributes(it->node, values);
+    for (int i = 0; i < 3; i++) put_value(page, HEAD, &values[i]);
+}
+
+/* Three fields: "link" for an element of that name, what its rel says, and where it leads. */
+static void read_link(struct page *page, size_t place) {
+    const item *it = &page->items[place];
+    attribute values[] = {{.name = it->kind & (IFRAME | FRAME) ? "src" : "href"}, {.name = "rel"}, {0}};
+    find_attributes(it->node, values);
+    if (values[0].length == 0) return;
+    if (it->kind & LINK) put(page, HREFS, "link", 4);
+    end_field(page, HREFS);
+    put_value(page, HREFS, &values[1]);
+    put_value(page, HREFS, &values[0]);
+}
+
+/* -- names --------------------------------------------------------------------------------------------------- */
+
+static void cut_names(struct page *page, size_t start) {
+    buffer *names = &page->parts[NAMES];
+    size_t chars = 0;
+    for (size_t i = start; i < names->length; i++)
+        if (is_first_byte(names->data[i]) && ++chars > MOST_NAMES_CHARS) names->length = i;
+}
+
+/* Ask Python what the names of an element say. Three fields: names, style, role. */
+static void ask_hint(struct page *page, size_t place) {
+    item *it = &page->items[place];
+    if (it->hint != -2) return;
+    it->hint = -1;
+    if (!it->is_element) return;
+    enum { CLASS, ID, ITEMPROP, HIDDEN, ARIA, STYLE, ROLE };
+    attribute values[] = {
+        {.name = "class"}, {.name = "id"},   {.name = "itemprop"}, {.name = "hidden"}, {.name = "aria-hidden"},
+        {.name = "style"}, {.name = "role"}, {0}};
+    find_attributes(it->node, values);
+    const attribute *aria = &values[ARIA];
+    bool is_hidden = values[HIDDEN].is_there || (aria->length == 4 && memcmp(aria->data, "true", 4) == 0);
+    bool is_named = values[CLASS].length || values[ID].length || values[ITEMPROP].length;
+    if (!is_hidden && !is_named && !values[STYLE].length && !values[ROLE].length) return;
+    size_t start = page->parts[NAMES].length;
+    put(page, NAMES, values[CLASS].data, values[CLASS].length);
+    for (int i = ID; i <= ITEMPROP; i++) {
+        put(page, NAMES, " ", 1);
+        put(page, NAMES, values[i].data, values[i].length);
+    }
+    cut_names(page, start);
+    end_field(page, NAMES);
+    if (is_hidden) put(page, NAMES, "display:none", 12);
+    else put(page, NAMES, values[STYLE].data, values[STYLE].length);
+    end_field(page, NAMES);
+    put_value(page, NAMES, &values[ROLE]);
+    it->hint = page->hint_count++;
+}
+
+static int hint_of(const struct page *page, size_t place, const signed char *hints) {
+    long hint = page->items[place].hint;
+    return hint < 0 ? HINT_NOTHING : hints[hint];
+}
+
+static int hint_of_block(const struct page *page, size_t place, const signed char *hints) {
+    unsigned kind = page->items[place].kind;
+    if (kind & ASIDE) return HINT_BOILERPLATE;
+    if (kind & BODY) return HINT_NOTHING;
+    int hint = hint_of(page, place, hints);
+    return kind & ARTICLE && hint < HINT_NOTHING ? HINT_NOTHING : hint;
+}
+
+/* Returns the block around another, or 0. */
+static size_t outside_of(const struct page *page, size_t place) {
+    return page->items[place].kind & BODY ? 0 : page->items[place].parent;
+}
+
+/* -- the text ------------------------------------------------------------------------------------------------ */
+
+static void note_block(struct page *page, size_t paragraph) {
+    item *block = &page->items[page->items[paragraph].parent];
+    if (page->items[paragraph].chars < PARAGRAPH_CHARS) return;
+    if (block->paragraph_chars == 0) {
+        if (!grow(page, (void **)&page->blocks, &page->block_room, page->block_count + 1, sizeof(size_t))) return;
+        page->blocks[page->block_count++] = page->items[paragraph].parent;
+    }
+    block->paragraph_chars += page->items[paragraph].chars;
+}
+
+/* Returns the block that most of the text of paragraphs is in, or 0. */
+static size_t block_of_paragraphs(struct page *page, const signed char *hints) {
+    item *items = page->items;
+    size_t scored[GENERATIONS];
+    double scores[GENERATIONS];
+    for (size_t i = 0; i < page->block_count; i++) {
+        size_t place = page->blocks[i];
+        double chars = (double)items[place].paragraph_chars, trust = 1.0;
+        int count = 0;
+        while (count < GENERATIONS) {
+            int hint = hint_of_block(page, place, hints);
+            if (hint == HINT_BOILERPLATE) trust = 0.1;
+            scored[count] = place;
+            scores[count] = chars * SHARES[count] * (hint == HINT_BODY ? 2.0 : 1.0);
+            count++;
+            if ((place = outside_of(page, place)) == 0) break;
+        }
+        for (int j = 0; j < count; j++) items[scored[j]].score += scores[j] * trust;
+    }
+    /* Of equals the one that was met first. */
+    size_t best = 0;
+    for (size_t i = 0; i < page->block_count; i++) {
+        size_t place = page->blocks[i];
+        for (int j = 0; j < GENERATIONS; j++) {
+            if (best == 0 || items[place].score > items[best].score) best = place;
+            if ((place = outside_of(page, place)) == 0) break;
+        }
+    }
+    return best;
+}
+
+/* Take out of a block what has the name of boilerplate, innermost first; no name is believed of the greater part. */
+static void drop_named(struct page *page, size_t block, const signed char *hints) {
+    item *items = page->items;
+    double chars = (double)items[block].chars;
+    for (size_t i = items[block].end - 1; i > block; i--) {
+        int hint = items[i].kind & NAMED ? hint_of(page, i, hints) : HINT_NOTHING;
+        if (hint >= HINT_NOTHING) continue;
+        double believed = chars * (hint == HINT_SUSPECT ? BELIEVED_SUSPECT : BELIEVED_BOILERPLATE);
+        size_t gone = items[i].chars;
+        if ((double)gone >= believed) continue;
+        items[i].is_gone = true;
+        for (size_t around = i; gone && around != block; around = items[around].parent) items[around].chars -= gone;
+    }
+}
+
+/* The text inside of an element, a mark where a line ends. */
+static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned dropped) {
+    const item *items = page->items;
+    bool is_new_line = false;
+    size_t last_around = block;
+    for (size_t i = block + 1; i < items[block].end;) {
+        const item *it = &items[i];
+        if (it->is_text) {
+            size_t around = it->parent;
+            while (around != block && items[around].kind & UNWRAPPED) around = items[around].parent;
+            if (is_new_line || around != last_around) put(page, TEXT, MARK, 1);
+            put(page, TEXT, it->text, it->bytes);
+            is_new_line = false;
+            last_around = around;
+            i++;
+        } else if (it->kind & unseen) {
+            i = it->end;
+        } else if (it->is_gone || it->kind & dropped) {
+            is_new_line = true;
+            i = it->end;
+        } else {
+            is_new_line = is_new_line || !(it->kind & UNWRAPPED);
+            i++;
+        }
+    }
+}
+
+static void put_linked(struct page *page, size_t block) {
+    for (size_t i = block + 1; i < page->items[block].end; i++) {
+        if (!(page->items[i].kind & ANCHOR)) continue;
+        put_text_of(page, LINKED, i);
+        put(page, LINKED, MARK, 1);
+        if (page->parts[LINKED].length > MOST_LINKED_BYTES) return;
+    }
+}
+
+/* -- what Python calls --------------------------------------------------------------------------------------- */
+
+/* kinds says of each number of a tag what it is; it must stay where it is. */
+struct page *page_new(const uint32_t *kinds, size_t count) {
+    struct page *page = calloc(1, sizeof *page);
+    if (page == NULL) return NULL;
+    page->kinds = kinds;
+    page->kind_count = count;
+    page->document = lexbor.create();
+    if (page->document == NULL) {
+        free(page);
+        return NULL;
+    }
+    lexbor.set_options(page->document, WITHOUT_EVENTS);
+    return page;
+}
+
+void page_free(struct page *page) {
+    for (int i = 0; i < PARTS; i++) free(page->parts[i].data);
+    free(page->items);
+    free(page->blocks);
+    lexbor.destroy(page->document);
+    free(page);
+}
+
+/* links: the kinds of elements whose links are wanted. */
+int page_read(struct page *page, const char *html, size_t length, uint32_t links) {
+    lexbor.clean(page->document);
+    for (int i = 0; i < PARTS; i++) page->parts[i].length = 0;
+    page->count = page->block_count = page->body = page->root = 0;
+    page->hint_count = 0;
+    page->no_memory = false;
+    if (lexbor.parse(page->document, (const unsigned char *)html, length) != 0) return NOT_PARSED;
+    flatten(page);
+    for (size_t i = 1; i < page->count && !page->no_memory; i++) {
+        unsigned kind = page->items[i].kind;
+        if (kind & OF_HEAD || i == page->root) read_of_head(page, i);
+        if (kind & links) read_link(page, i);
+        if (kind & NAMED) ask_hint(page, i);
+        if (kind & PARAGRAPH) note_block(page, i);
+    }
+    for (size_t i = 0; i < page->block_count && !page->no_memory; i++) {
+        size_t place = page->blocks[i];
+        for (int j = 0; j < GENERATIONS && place != 0; j++, place = outside_of(page, place)) ask_hint(page, place);
+    }
+    return page->no_memory ? NO_MEMORY : OK;
+}
+
+/* hints: for each three fields of NAMES what they say. Once for each page, but for mode ALL, which may go first. */
+int page_text(struct page *page, int mode, const signed char *hints) {
+    page->parts[TEXT].length = page->parts[LINKED].length = 0;
+    if (page->body == 0) return OK;
+    if (mode == ALL) {
+        put_lines(page, page->body, UNSEEN, 0);
+    } else {
+        size_t block = block_of_paragraphs(page, hints);
+        if (block == 0) block = page->body;
+        put_linked(page, block);
+        drop_named(page, block, hints);
+        put_lines(page, block, 0, DROPPED);
+    }
+    return page->no_memory ? NO_MEMORY : OK;
+}
