@@ -203,7 +203,7 @@ RUN_METRICS: dict[str, Metric] = dict(
         _of_run("frontier_leased_urls", "URLs", "URLs lent to shards."),
         _of_run("frontier_ready_domains", "domains", "Domains with URLs waiting."),
         _of_run("frontier_parked_domains", "domains", "Domains set aside for a while, or for good."),
-        _of_run("circuits_open", "domains", "The same: domains whose circuit is open."),
+        _of_run("circuits_open", "domains", "Those set aside as too many requests in a row failed."),
         _of_run("page_queue_pages", "pages", "Pages waiting for a parser."),
         _of_run("page_queue_bytes", "bytes", "Their bytes."),
         _of_run("page_queue_hard_limit_pages", "pages", "From how many on nothing more is fetched."),

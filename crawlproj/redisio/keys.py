@@ -23,7 +23,7 @@ def check_run_name(run: str) -> str:
 
 
 def meta(run: str, partition: int) -> str:
-    """hash · owner, epoch and until (ms); counters; `sleep`, the time the owner looks again by itself · kept with the run"""
+    """hash · owner, epoch and until (ms); counters, `parked:REASON` of domains; `sleep`, the time the owner looks again by itself · kept with the run"""
     return _partition(run, partition, "meta")
 
 

@@ -32,13 +32,12 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
     )
     alive = await live_processes(run, _SILENT_S)
     used = _USED_MEMORY.search(memory)
-    parked = sum(sizes[run.partitions :])
     return {
         "frontier_waiting_urls": figures.waiting,
         "frontier_leased_urls": figures.leased,
         "frontier_ready_domains": sum(sizes[: run.partitions]),
-        "frontier_parked_domains": parked,
-        "circuits_open": parked,
+        "frontier_parked_domains": sum(sizes[run.partitions :]),
+        "circuits_open": figures.counts["parked:failures"],
         "page_queue_pages": figures.queue_pages,
         "page_queue_bytes": int(queued_bytes or 0),
         "page_queue_hard_limit_pages": config.page_queue_hard,

@@ -8,6 +8,7 @@ import pytest
 
 from crawlproj.config import Config, load_config
 from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
 from crawlproj.observe.metrics import RUN_METRICS
 from crawlproj.redisio import keys
@@ -52,6 +53,25 @@ async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> Non
     assert told["run_state"]["running"] == 1
     assert sum(told["run_state"].values()) == 1
     assert min(told["disk_free_bytes"], told["redis_memory_bytes"]) > 0
+
+
+async def test_of_the_parked_domains_those_that_failed_have_an_open_circuit(run: Run, config: Config) -> None:
+    frontier = Frontier(run.door, "web", 4)
+    reasons = {"a.test": "failures", "b.test": "retry_after", "c.test": "failures", "d.test": "byte_budget"}
+    await frontier.admit(Candidate(f"https://{domain}/") for domain in reasons)
+    for domain, reason in reasons.items():
+        partition = partition_of(domain, 4)
+        hold = await frontier.acquire(partition, "me", ttl_ms=60_000, delay_ms=0, delays_ms={}, heir_of="me")
+        assert hold is not None
+        await frontier.park(hold, [(domain, reason, 60_000)])
+        await frontier.park(hold, [(domain, "failures", 60_000)])
+    before = await run_gauges(run, config)
+
+    await frontier.unpark({partition_of("a.test", 4): ["a.test"]})
+    after = await run_gauges(run, config)
+
+    assert (before["frontier_parked_domains"], before["circuits_open"]) == (4, 2)
+    assert (after["frontier_parked_domains"], after["circuits_open"]) == (3, 1)
 
 
 async def test_a_disk_that_is_away_takes_its_figure_with_it_and_no_other(run: Run, tmp_path: Path) -> None:

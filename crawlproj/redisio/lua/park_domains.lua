@@ -21,6 +21,7 @@ for i = 3, #ARGV, 3 do
     redis.call('HSET', KEYS[3], domain, state .. ARGV[i + 1])
     redis.call('HINCRBY', KEYS[1], 'waiting', 0 - size)
     redis.call('HINCRBY', KEYS[1], 'parked', size)
+    redis.call('HINCRBY', KEYS[1], 'parked:' .. ARGV[i + 1], 1)
     parked = parked + 1
   end
 end

@@ -17,6 +17,7 @@ for _, domain in ipairs(names) do
     for lane = 0, 2 do waits = waits + redis.call('LLEN', KEYS[5] .. lane .. ':' .. domain) end
     -- It may have been parked a moment ago, so it rests once more.
     if state[8] == 'byte_budget' then state[7] = 0 end
+    redis.call('HINCRBY', KEYS[1], 'parked:' .. state[8], -1)
     state[1], state[8] = now + state[6], '-'
     redis.call('HSET', KEYS[3], domain, table.concat(state, ' '))
     if waits > 0 and state[2] == '0' then redis.call('ZADD', KEYS[2], state[1], domain) end
