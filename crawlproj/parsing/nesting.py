@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from crawlproj.parsing import native
+
 #: With fewer tags even the worst page takes less than 0.3 s, and nearly all pages have fewer.
 _FEW_TAGS = 10_000
 #: Browsers build no deeper trees than 512.
@@ -83,12 +85,14 @@ _KEPT_CHARS = 4096
 
 def harmless(html: bytes) -> bytes:
     """Return *html*, or if it is nested or crowded beyond all reason its links and text without structure."""
-    if len(html) > _FEW_TAGS * len(b"<b>") and html.count(b"<") > _FEW_TAGS and _is_deep(html):
+    if len(html) > _FEW_TAGS * len(b"<b>") and html.count(b"<") > _FEW_TAGS and is_deep(html):
         return _flat(html)
     return _flat(html) if _is_crowded(html) else html
 
 
-def _is_deep(html: bytes) -> bool:
+def is_deep(html: bytes) -> bool:
+    if (is_it := native.is_deep(html, _SHALLOW, _REOPENED, _MOST_DEPTH)) is not None:
+        return is_it
     open_names: list[bytes] = []
     open_counts: dict[bytes, int] = {}
     for slash, name in _TAG_NAME.findall(html):

@@ -6,6 +6,8 @@ from array import array
 from sys import byteorder
 from zlib import crc32
 
+from crawlproj.parsing import native
+
 #: Words looked at; a longer text is known by its first ones.
 _MOST_WORDS = 20_000
 #: A text with longer words than this on average is written without spaces; its words are pairs of characters.
@@ -19,7 +21,12 @@ def simhash(text: str) -> int | None:
     Each bit is set if it is in the hashes of most words. It is the same on every machine, and no secret:
     a page that wants to resemble another one can.
     """
-    words = text.encode("utf-8", "replace").split(None, _MOST_WORDS)[:_MOST_WORDS]
+    spaced = text.encode("utf-8", "replace")
+    if (found := native.simhash(spaced, _MOST_WORDS)) is not None:
+        result, count = found
+        if count == 0 or count * _SPACED_CHARS >= len(text):
+            return _signed(result) if count else None
+    words = spaced.split(None, _MOST_WORDS)[:_MOST_WORDS]
     if not words:
         return None
     if len(words) * _SPACED_CHARS < len(text):
@@ -41,5 +48,9 @@ def simhash(text: str) -> int | None:
         column = int.from_bytes(columns[byte::8], "little")
         for mask in masks:
             result = 2 * result + ((column & mask).bit_count() > half_count)
-    # Signed, because every format and database has that.
-    return result - (1 << 64) if result >> 63 else result
+    return _signed(result)
+
+
+def _signed(number: int) -> int:
+    # Every format and database has that.
+    return number - (1 << 64) if number >> 63 else number

@@ -12,6 +12,7 @@ from functools import partial
 from crawlproj.config import Config
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.observe.metrics import Metrics
+from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.worker import Parser, new_parser_name
@@ -27,10 +28,17 @@ _COMMIT_S = 5.0
 class ParserThread:
     """A parser at work in a thread. ``done`` is a future of the loop that made it."""
 
-    def __init__(self, config: Config, run: str, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        run: str,
+        metrics: Metrics | None = None,
+        figures: ProcessFigures | None = None,
+    ) -> None:
         self._config = config
         self._run = run
         self._metrics = metrics
+        self._figures = figures
         self._extractor = Extractor(config)
         self._shard_left = threading.Event()
         self._is_leaving = False
@@ -90,6 +98,7 @@ class ParserThread:
                 commits_asked=run.commits_asked,
                 extractor=self._extractor,
                 metrics=self._metrics,
+                figures=self._figures,
             )
             if self._is_leaving:
                 self._parser.stop()

@@ -48,6 +48,8 @@ _LINK_KINDS = {"a": 1 << 12, "area": 1 << 13, "iframe": 1 << 14, "frame": 1 << 1
 _HEAD, _HREFS, _NAMES, _TEXT, _LINKED = range(5)
 _FAST, _ALL = 0, 1
 _NO_MEMORY = 1
+#: What nesting.c needs for the name of an open element.
+_NAME_BYTES = 24
 
 
 class _Part(ctypes.Structure):
@@ -55,7 +57,7 @@ class _Part(ctypes.Structure):
 
 
 class _Library:
-    """page.c and simhash.c, with the lexbor of selectolax. Raises OSError if they cannot be had."""
+    """page.c, simhash.c and nesting.c, with the lexbor of selectolax. Raises OSError if they cannot be had."""
 
     def __init__(self) -> None:
         version = selectolax.lexbor.LEXBOR_VERSION_MAJOR, selectolax.lexbor.LEXBOR_VERSION_MINOR
@@ -84,6 +86,16 @@ class _Library:
         self.simhash = library.text_simhash
         self.simhash.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
         self.simhash.restype = ctypes.c_uint64
+        self.is_deep = library.html_is_deep
+        self.is_deep.argtypes = (
+            ctypes.c_char_p,
+            ctypes.c_size_t,
+            ctypes.c_char_p,
+            ctypes.c_char_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+        )
+        self.is_deep.restype = ctypes.c_bool
 
     def new_page(self) -> int:
         address: int | None = self._new_page(self._kinds, len(self._kinds))
@@ -127,6 +139,15 @@ def simhash(words: bytes, most_words: int) -> tuple[int, int] | None:
     if count.value < 0:
         raise MemoryError
     return found, count.value
+
+
+def is_deep(html: bytes, shallow: Set[bytes], reopened: Set[bytes], most: int) -> bool | None:
+    """Say whether elements of *html* are nested deeper than *most*; None if Python has to."""
+    library = _library()
+    if library is None:
+        return None
+    names = ctypes.create_string_buffer(most * _NAME_BYTES)
+    return bool(library.is_deep(html, len(html), b" ".join(shallow), b" ".join(reopened), names, most))
 
 
 class Reader:
