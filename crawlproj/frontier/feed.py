@@ -304,6 +304,9 @@ class Feed:
         if known.rules.retry:
             for lease, _ in self._withdraw_origin(fetch):
                 self._wait_for_robots(lease, next_at_s, now_s)
+        if next_at_s > now_s and self.pacer.buffered > self._limits.batch // 2:
+            # Or leases that wait for their delay take all places, while other domains are due.
+            self._return_leases(self._withdraw_domain(fetch.domain))
         self._let_rest(fetch.domain, self._partition_of(fetch.domain), next_at_s, park, now_s)
         self._stir.set()
         self._arm_timer(now_s)
@@ -401,7 +404,7 @@ class Feed:
         await self._stop_tasks()
         if self._ended_by_fence:
             return
-        self._return_leases(self.pacer.withdraw(lambda lease: True))
+        self._return_leases(self.pacer.withdraw())
         for token in sorted(self._held, key=lambda token: -self._held[token].lease.number):
             held = self._held[token]
             held.next_at_s = max(held.next_at_s, self.pacer.next_at_s(held.lease.domain))
@@ -452,7 +455,7 @@ class Feed:
             return
         if self._is_paused:
             # In every turn: one whose robots.txt was being asked for comes free only when that has ended.
-            self._return_leases(self.pacer.withdraw(lambda lease: True))
+            self._return_leases(self.pacer.withdraw())
         await self._change_ownership()
         if await self._lease():
             self._on_work()
@@ -710,12 +713,10 @@ class Feed:
             self._return_leases(self._withdraw_domain(domain))
 
     def _withdraw_domain(self, domain: str) -> list[tuple[Lease, float]]:
-        return self.pacer.withdraw(lambda lease: lease.domain == domain)
+        return self.pacer.withdraw(domain=domain)
 
     def _withdraw_origin(self, fetch: RobotsFetch) -> list[tuple[Lease, float]]:
-        return self.pacer.withdraw(
-            lambda lease: lease.domain == fetch.domain and origin_of(lease.url) == fetch.origin
-        )
+        return self.pacer.withdraw(lambda lease: origin_of(lease.url) == fetch.origin, domain=fetch.domain)
 
     def _count_decision(self, decision: str) -> None:
         if self._gate.robots is not None:

@@ -256,14 +256,17 @@ class Pacer:
         """Return how long until `take` may have something, or None when time alone will not bring it."""
         return max(0.0, self._heap[0][0] - now_s) if self._heap else None
 
-    def withdraw(self, unwanted: Callable[[Lease], bool]) -> list[tuple[Lease, float]]:
+    def withdraw(
+        self, unwanted: Callable[[Lease], bool] = lambda lease: True, *, domain: str = ""
+    ) -> list[tuple[Lease, float]]:
         """Take the leases not handed out yet for which *unwanted* is true, the last lent first.
 
-        With each comes the time its domain may be asked next. One whose robots.txt is being fetched in
-        its place stays: that request belongs to it.
+        Those of one *domain* if it is named. With each comes the time its domain may be asked next. One whose
+        robots.txt is being fetched in its place stays: that request belongs to it.
         """
         withdrawn: list[tuple[Lease, float]] = []
-        for line in list(self._lines.values()):
+        lines = self._lines
+        for line in [lines[domain]] if domain in lines else [] if domain else list(lines.values()):
             first = line.waiting[0] if line.asking else None
             gone = [lease for lease in line.waiting if lease is not first and unwanted(lease)]
             if gone:

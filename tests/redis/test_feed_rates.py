@@ -177,6 +177,24 @@ async def test_two_thousand_domains_are_fetched_at_the_rate_they_allow_whatever_
         assert min(gaps(asked_s)) > 0.999
 
 
+async def test_domains_that_wait_after_their_robots_txt_do_not_keep_others_from_being_asked(
+    simulate: Callable[..., Simulation],
+) -> None:
+    simulation = simulate(is_asking_robots=True)
+    # Many more than leases have room in memory.
+    domains = {f"d{number}.test": 4 for number in range(2000)}
+    await simulation.fill(domains)
+    await simulation.open()
+
+    await simulation.pass_time(1.0, lambda domain: Ended(200))
+    assert simulation.asked_s.keys() == domains.keys()
+    await simulation.pass_time(2.0, lambda domain: Ended(200))
+
+    assert simulation.requests >= 0.95 * 2000 * 3
+    for asked_s in simulation.asked_s.values():
+        assert min(gaps(asked_s)) > 0.999
+
+
 @pytest.mark.parametrize("is_asking_robots", [True, False], ids=["robots.txt", "pages"])
 async def test_a_dead_domain_is_asked_less_than_ten_times_an_hour_and_keeps_its_urls(
     simulate: Callable[..., Simulation], is_asking_robots: bool
