@@ -41,22 +41,17 @@ from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.records import Candidate, Lease, Outcome
 from crawlproj.model.urls import canonicalise, domain_of_host
-from crawlproj.observe import logs
-from crawlproj.observe.descriptors import Descriptors
-from crawlproj.observe.endpoint import Endpoint, open_endpoint
-from crawlproj.observe.lag import LoopLag
-from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.envelope import pack
 from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import MOST_CONNECTIONS, Door
+from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
 from crawlproj.requests import decode_request, encode_request
 from crawlproj.robotstxt import RobotsTxt, is_for_another
 from crawlproj.runs import Leader, Run
 from crawlproj.runs.gauges import run_gauges
+from crawlproj.runs.presence import Presence
 from crawlproj.start_urls import read_start_urls
 
 logger = logging.getLogger(__name__)
@@ -94,10 +89,8 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         self._leader: Leader | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_over = False
-        self._figures = ProcessFigures()
-        self.metrics = crawler.metrics = Metrics()  # type: ignore[attr-defined]  # where a parser beside us finds it
-        self._endpoint: Endpoint | None = None
-        self._lag: LoopLag | None = None
+        self._presence = crawler.presence = Presence()  # type: ignore[attr-defined]  # where a parser beside us finds it
+        self.metrics = self._presence.metrics
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
@@ -196,7 +189,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
         # A run that had ended goes on. Said before the feed looks, or it would leave at once; and not before
         # the number is ours, or a shard that is refused would wake the run for nobody.
         await self.feed.number.claim()
-        self._show_metrics(door, self.feed)
+        self._show_metrics(run, self.feed)
         # Not by a child of `scrapy run`, which has said so: a run that was stopped while this one started
         # must stay so.
         if not config.supervisor:
@@ -221,7 +214,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             asyncio.create_task(self._lead(leader), name="leader"),
             asyncio.create_task(self._read_start_urls(door), name="start urls"),
         ]
-        if self._endpoint is not None:
+        if config.metrics_port:
             self._tasks.append(asyncio.create_task(self._tell_run(leader), name="run figures"))
         if config.supervisor:
             self._tasks.append(asyncio.create_task(self._watch_supervisor(config.supervisor), name="watch"))
@@ -232,21 +225,13 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             extra={"shard": shard, "run": name, "partitions": run.partitions, "redis": door.where},
         )
 
-    def _show_metrics(self, door: Door, feed: Feed) -> None:
-        config, metrics, name = self.config, self.metrics, self.run.name
-        logs.name_process(name, "shard", feed.number.number)
-        figures = self._figures
-        figures.look_every(config.figures_seconds)
-        figures.descriptors = Descriptors(door.where, config.data / "runs" / name / "pages")
-        figures.descriptors.tell_by(lambda: connections_of(self.crawler))
-        self._lag = lag = LoopLag(config.figures_seconds)
+    def _show_metrics(self, run: Run, feed: Feed) -> None:
+        metrics = self.metrics
         metrics.active_downloads = lambda: feed.held - feed.pacer.buffered
         metrics.buffered_urls = lambda: feed.pacer.buffered
-        metrics.redis_connections_max = lambda: MOST_CONNECTIONS
-        metrics.event_loop_lag_seconds = lambda: lag.worst_s
         metrics.heartbeat_age_seconds = lambda: feed.heartbeat_age_s
-        self._endpoint = open_endpoint(config, name, metrics, figures, "shard", feed.number.number)
-        door.on_answer, door.on_break = metrics.redis_seconds.add, metrics.note_redis_error
+        self._presence.show(self.config, run, "shard", feed.number.number)
+        self._presence.figures.descriptors.tell_by(lambda: connections_of(self.crawler))
 
     async def _settle_shards(self, run: Run, shard: int, shards: int | None) -> Run:
         """Bring what was asked for and what the run has into agreement, or refuse."""
@@ -297,11 +282,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
                 logger.error(
                     "leases could not be given back: %s; they are lent again when their hold ends", exc
                 )
-        if self._lag is not None:
-            self._lag.close()
-        if self._endpoint is not None:
-            self._endpoint.close()
-        self._figures.close()
+        self._presence.close()
         if self._door is not None:
             await self._door.close()
 
@@ -377,7 +358,7 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
     def _tell_figures(self) -> dict[str, Any]:
         feed = self.feed
         assert feed is not None
-        return self._figures.tell(
+        return self._presence.figures.tell(
             self.stats.get_value("response_received_count", 0),
             bytes=self.metrics.fetched_bytes,
             in_flight=feed.held - feed.pacer.buffered,

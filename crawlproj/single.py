@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 
 from crawlproj import seams
 from crawlproj.errors import CrawlError
+from crawlproj.runs.presence import Presence
 from crawlproj.spiders.web import WebSpider
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ class InlineParser:
         # Not at module level: a shard that does not parse starts without all that parsing needs.
         from crawlproj.parsing.thread import ParserThread
 
-        metrics = getattr(self._crawler, "metrics", None)
-        self._parser = parser = ParserThread(spider.config, feed.frontier.run, metrics)
+        presence: Presence = self._crawler.presence  # type: ignore[attr-defined]  # put there by the scheduler
+        self._parser = parser = ParserThread(
+            spider.config, feed.frontier.run, presence.metrics, presence.figures.beside()
+        )
         parser.done.add_done_callback(self._on_done)
         # Not at module level: importing it installs one.
         from twisted.internet import reactor

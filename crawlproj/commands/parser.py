@@ -60,52 +60,37 @@ class Command(RunCommand):
     async def _parse(self, opts: argparse.Namespace, name: str, notes: Notes) -> int:
         """Be a parser until the run is over or a signal comes."""
         from crawlproj.frontier.frontier import Frontier
-        from crawlproj.observe import logs
-        from crawlproj.observe.descriptors import Descriptors
-        from crawlproj.observe.endpoint import open_endpoint
-        from crawlproj.observe.lag import LoopLag
-        from crawlproj.observe.metrics import Metrics
-        from crawlproj.observe.process import ProcessFigures
         from crawlproj.pages.queue import PageQueue
         from crawlproj.parsing.guard import TimeLimit
         from crawlproj.parsing.memory import settle_memory
         from crawlproj.parsing.worker import Parser, run_until_signal
-        from crawlproj.redisio.client import MOST_CONNECTIONS
         from crawlproj.runs import Run
+        from crawlproj.runs.presence import Presence
 
         settle_memory()
         config = self.config()
         async with self.door() as door:
             # Created when there is none: parsers may start before the first shard.
             run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
-            directory = config.data / "runs" / run.name / "pages"
-            metrics, figures, lag = Metrics(), ProcessFigures(), LoopLag(config.figures_seconds)
-            figures.look_every(config.figures_seconds)
-            figures.descriptors = Descriptors(door.where, directory)
-            metrics.redis_connections_max = lambda: MOST_CONNECTIONS
-            metrics.event_loop_lag_seconds = lambda: lag.worst_s
-            endpoint = open_endpoint(config, run.name, metrics, figures, "parser")
-            logs.name_process(run.name, "parser", endpoint.number if endpoint else "")
-            door.on_answer, door.on_break = metrics.redis_seconds.add, metrics.note_redis_error
+            presence = Presence()
+            presence.show(config, run, "parser")
             parser = Parser(
                 name=name,
                 queue=PageQueue(door, run.name),
                 frontier=Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages),
-                directory=directory,
+                directory=config.data / "runs" / run.name / "pages",
                 config=config,
                 is_over=await _end_of(run),
                 commits_asked=run.commits_asked,
                 time_limit=TimeLimit(notes, config.parse_seconds),
-                metrics=metrics,
-                figures=figures,
+                metrics=presence.metrics,
+                figures=presence.figures,
             )
-            metrics.heartbeat_age_seconds = lambda: parser.heartbeat_age_s
+            presence.metrics.heartbeat_age_seconds = lambda: parser.heartbeat_age_s
             try:
                 await run_until_signal(parser, config.drain_seconds)
             finally:
-                lag.close()
-                if endpoint is not None:
-                    endpoint.close()
+                presence.close()
         return 0
 
     async def _blame(self, opts: argparse.Namespace, name: str, death: Death) -> int:

@@ -183,6 +183,8 @@ class Command(RunCommand):
             amount = amount_from(option, getattr(opts, option.replace("-", "_")), 0)
             if amount is not None:
                 settings[setting] = str(amount)
+        if opts.loglevel:
+            settings["LOG_LEVEL"] = opts.loglevel
         settings |= changed_settings(opts.set)
         if opts.data:
             settings["CRAWL_DATA"] = opts.data
@@ -260,10 +262,12 @@ class Command(RunCommand):
         from crawlproj.errors import NoSeeds
         from crawlproj.model.records import outcome_of
         from crawlproj.runs import Run
-        from crawlproj.supervisor.crawl import Crawl
+        from crawlproj.supervisor.children import LogFiles
+        from crawlproj.supervisor.crawl import Crawl, run_directory
         from crawlproj.supervisor.entry import join
 
         config = self.config()
+        assert self.settings is not None
         if asked.joins:
             run = await Run.find(door, asked.run)
         else:
@@ -274,11 +278,15 @@ class Command(RunCommand):
             raise NoSeeds(f"Run {run.name!r} has no seeds yet: scrapy run FILE-OR-URL ...")
         limits = await _set_limits(run, asked.limits)
         await (join(run, asked.shards) if asked.joins else run.set_shards(asked.shards))
+        directory = run_directory(config.data, run.name)
+        log_files = LogFiles(directory / "logs", self.settings.get("LOG_FILE"))
         crawl = Crawl(
             run,
             config,
             asked.parsers,
             asked.settings,
+            log_files,
+            log_level=self.settings.get("LOG_LEVEL"),
             limits=limits,
             joins=asked.shards if asked.joins else None,
             nursery=self._nursery,
@@ -286,11 +294,11 @@ class Command(RunCommand):
         self._say(
             opts,
             f"run {run.name}: {_begins(new, figures.waiting)}; shards: {asked.shards}, "
-            f"parsers: {asked.parsers}; logs in {crawl.directory / 'logs'}",
+            f"parsers: {asked.parsers}; logs in {log_files.own.parent}",
         )
         ending = await crawl.go()
         status = ending.status
-        status["data"], status["pages"] = str(crawl.directory), str(crawl.directory / "pages")
+        status["data"], status["pages"] = str(directory), str(directory / "pages")
         status["pages_fetched"] = status["fetched"]
         status["failed_by_reason"] = {
             reason: count for reason, count in status["by_reason"].items() if outcome_of(reason) == "failed"

@@ -200,7 +200,7 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
     if processes := status["processes"]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
-    everybody = [*processes, status.get("supervisor") or {}]
+    everybody = [*processes, *status["supervisors"]]
     if tellers := [line for line in everybody if line.get("descriptors")]:
         tables.append(["open descriptors", *_indented(_descriptor_lines(tellers))])
     sample = ""

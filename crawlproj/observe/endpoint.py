@@ -20,9 +20,16 @@ from socketserver import TCPServer
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.observe.ledger import MOST_NUMBERS, Place, Told, read_all, take_place, try_lock
+from crawlproj.observe.ledger import (
+    MOST_NUMBERS,
+    Place,
+    Told,
+    forget_others,
+    read_all,
+    take_place,
+    try_lock,
+)
 from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +41,9 @@ _ASK_S = 5.0
 _CLOSE_S = 2.0
 #: How soon it is tried again to let somebody in who could not be, as no descriptor was left.
 _LET_IN_S = 0.1
+#: A process that wrote nothing for so many intervals is frozen; a busy one may be late by some seconds.
+_LIVE_INTERVALS = 3
+_LEAST_LIVE_S = 3.0
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -52,24 +62,23 @@ class Telling:
 
 
 def open_endpoint(
-    config: Config, run: str, metrics: Metrics, figures: ProcessFigures, kind: str, number: int | None = None
+    config: Config, run: str, metrics: Metrics, kind: str, number: int | None = None
 ) -> Endpoint | None:
-    """Tell *metrics*, and what every process has, as the settings say; None when they say not to."""
-    figures.show_in(metrics)
+    """Tell *metrics* as the settings say; None when they say not to."""
     if not config.metrics_port:
         return None
+    host = re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname())
+    folder = config.data / "runs" / run / "metrics" / host
+    forget_others(folder)
     telling = Telling(
-        config.data / "runs" / run / "metrics" / re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname()),
+        folder,
         run,
         config.metrics_host,
         config.metrics_port,
         config.metrics_shared,
         config.figures_seconds,
     )
-    endpoint = Endpoint(telling, metrics, kind, number)
-    figures.endpoint = lambda: endpoint.url
-    figures.descriptors.tell_by(endpoint.descriptors)
-    return endpoint
+    return Endpoint(telling, metrics, kind, number)
 
 
 class Endpoint:
@@ -207,9 +216,10 @@ class Endpoint:
         told = self._save()
         if not self._telling.is_shared:
             return exposition(self._telling.run, [told])
+        live_s = max(_LIVE_INTERVALS * self._telling.every_s, _LEAST_LIVE_S)
         others = [
             other
-            for other in read_all(self._telling.folder)
+            for other in read_all(self._telling.folder, live_s)
             if (other.kind, other.number) != (told.kind, told.number)
         ]
         return exposition(self._telling.run, [told, *others])

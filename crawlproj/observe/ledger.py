@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,11 +22,13 @@ MOST_NUMBERS = 100
 #: Somebody who looks whether we live holds our lock for a moment; then it is tried again.
 _TRIES = 3
 _TRY_AGAIN_S = 0.01
+#: How long what a host told is kept when it tells nothing more.
+_FORGET_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a process told last. ``is_live``: it still runs, so what it has, and not only counted, is true."""
+    """What a process told last. ``is_live``: it is at work, so what it has, and not only counted, is true."""
 
     kind: str
     number: int
@@ -81,13 +84,30 @@ def try_lock(path: Path) -> int | None:
     return None
 
 
-def read_all(folder: Path) -> Iterator[Told]:
-    """Yield what every process told that ever had a place in *folder*."""
+def forget_others(folder: Path) -> None:
+    """Remove what other hosts told in folders beside *folder*, if the last of it is a day old.
+
+    A container that is made anew has a new name: nobody comes back for the old one's.
+    """
+    try:
+        for other in folder.parent.iterdir():
+            # A folder is changed whenever a process in it tells its figures.
+            if other != folder and time.time() - other.stat().st_mtime > _FORGET_S:
+                shutil.rmtree(other)
+    except OSError:
+        # There is none yet, or another process does the same.
+        return
+
+
+def read_all(folder: Path, live_s: float) -> Iterator[Told]:
+    """Yield what every process told that ever had a place in *folder*; live is who did so *live_s* ago."""
     for path in sorted(folder.glob("*-*.json")):
         kind, _, number = path.stem.rpartition("-")
         snapshot = _read(path)
         if snapshot is not None and number.isdigit():
-            yield Told(kind, int(number), snapshot, _is_held(path.with_suffix(".lock")))
+            # One that is frozen still holds its lock.
+            is_live = time.time() - snapshot.taken_s <= live_s and _is_held(path.with_suffix(".lock"))
+            yield Told(kind, int(number), snapshot, is_live)
 
 
 def _is_held(path: Path) -> bool:

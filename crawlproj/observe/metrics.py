@@ -8,6 +8,7 @@ Counting touches plain numbers only; Prometheus is met when somebody asks (`obse
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -99,6 +100,8 @@ class Snapshot:
     histograms: dict[str, list[float]] = field(default_factory=dict)
     gauges: dict[str, dict[str, float]] = field(default_factory=dict)
     run_figures: dict[str, Any] = field(default_factory=dict)
+    #: When that was, since 1970.
+    taken_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -160,7 +163,7 @@ class Metrics:
 
     def snapshot(self) -> Snapshot:
         """Return all figures as they are now, what came before included. May be called from any thread."""
-        taken = Snapshot(run_figures=dict(self.run_figures))
+        taken = Snapshot(run_figures=dict(self.run_figures), taken_s=time.time())
         for name, metric in METRICS.items():
             value = getattr(self, name)
             if metric.kind == "counter":

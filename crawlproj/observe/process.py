@@ -97,6 +97,12 @@ class ProcessFigures:
             "last_error": self._last_error.text,
         }
 
+    def beside(self) -> ProcessFigures:
+        """Return the figures of something else at work in this process: with a pace and errors of its own."""
+        other = ProcessFigures(self._clock)
+        other.descriptors, other.endpoint, other._growth = self.descriptors, self.endpoint, self._growth
+        return other
+
     def show_in(self, metrics: Metrics) -> None:
         """Have *metrics* tell what every process has, whatever its kind."""
         metrics.memory_bytes = memory_bytes

@@ -92,6 +92,11 @@ def leader(run: str) -> str:
     return _run(run, "leader")
 
 
+def supervisors(run: str) -> str:
+    """hash · instance → JSON heartbeat of a process that starts others · removed when it leaves; expires unless one is renewed"""
+    return _run(run, "supervisors")
+
+
 def pages(run: str) -> str:
     """list · page envelopes on their way from shards to parsers, oldest first · until taken"""
     return _run(run, "pages")

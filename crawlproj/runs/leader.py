@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crawlproj.redisio import keys
@@ -33,8 +33,6 @@ class Leader:
     ttl_ms: int
     idle_before_close_s: float = 0.0
     clock: Callable[[], float] = time.monotonic
-    #: What is told of the leader to people who look, if it is no shard, which tells of itself.
-    figures: Callable[[], Mapping[str, object]] = dict
     _quiet_since_s: float | None = None
     _quiet_steps: tuple[int, ...] = ()
     _lost_at: tuple[int, ...] | None = None
@@ -43,8 +41,7 @@ class Leader:
     async def lead(self) -> bool:
         """Take or keep the leadership; returns whether it is ours."""
         key = keys.leader(self.run.name)
-        holder = await hold_name(self.run.door, key, self.process, self.ttl_ms, figures=self.figures())
-        return holder is None
+        return await hold_name(self.run.door, key, self.process, self.ttl_ms) is None
 
     async def step(self) -> bool:
         """Look at the run, and end it if it is over. Returns whether it was ended.

@@ -11,6 +11,8 @@ from typing import Any
 
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
+from crawlproj.redisio.names import read_holders
+from crawlproj.runs.processes import read_supervisors
 from crawlproj.runs.record import Run
 from crawlproj.runs.status import status_of
 
@@ -31,7 +33,12 @@ async def overview_of(
     """
     status, run_map = await status_of(run), await run.read_map()
     processes = await _processes(run, run_map.shards, now_ms())
-    leader = await run.door.command("GET", keys.leader(run.name))
+    supervisors = await read_supervisors(run, now_ms())
+    [leader] = await read_holders(run.door, [keys.leader(run.name)])
+    lines = {
+        instance: _line("supervisor", str(number), beat, now_ms())
+        for number, (instance, beat) in enumerate(supervisors.items())
+    }
     # In single mode a shard and a parser are one process, and both tell its memory.
     alone = {(line["host"], line["pid"]): line for line in processes}.values()
     return status | {
@@ -43,7 +50,9 @@ async def overview_of(
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
         "open_files": sum(line.get("open_files", 0) for line in alone),
         "processes": processes,
-        "supervisor": _supervisor(leader, now_ms()),
+        # The one that leads the run; None if a shard does, or nobody.
+        "supervisor": lines.get(leader.process.instance) if leader else None,
+        "supervisors": list(lines.values()),
     }
 
 
@@ -130,15 +139,6 @@ async def _processes(run: Run, shards: int, now_ms: int) -> list[dict[str, Any]]
     for name, value in sorted(pairs(parsers)):
         lines.append(_line("parser", name, json.loads(value), now_ms))
     return lines
-
-
-def _supervisor(leader: bytes | None, now_ms: int) -> dict[str, Any] | None:
-    """Return the line of the supervisor that leads the run; None if a shard does, or nobody."""
-    if leader is None:
-        return None
-    beat = json.loads(leader.partition(b" ")[2])
-    figures = beat.pop("figures", {})
-    return _line("supervisor", "0", beat | figures, now_ms) if figures else None
 
 
 def _line(kind: str, name: str, beat: dict[str, Any], now_ms: int) -> dict[str, Any]:

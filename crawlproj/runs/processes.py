@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.redisio.names import ProcessName, read_holders
 from crawlproj.runs.record import Run
+
+#: A supervisor that was silent for longer is not seen.
+_SUPERVISOR_S = 60.0
+
+
+async def show_supervisor(run: Run, process: ProcessName, figures: Mapping[str, object]) -> None:
+    """Have a process that starts others be seen, with its *figures*, for as long as this is repeated."""
+    key, at_ms = keys.supervisors(run.name), int(time.time() * 1000)
+    beat = json.dumps({"process": asdict(process), "at_ms": at_ms, **figures})
+    await run.door.pipeline([("HSET", key, process.instance, beat), ("EXPIRE", key, int(_SUPERVISOR_S))])
+
+
+async def forget_supervisor(run: Run, process: ProcessName) -> None:
+    await run.door.command("HDEL", keys.supervisors(run.name), process.instance)
+
+
+async def read_supervisors(run: Run, now_ms: int) -> dict[str, dict[str, Any]]:
+    """Return the heartbeats of the supervisors that are there, by instance, the first of them first."""
+    beats = pairs(await run.door.command("HGETALL", keys.supervisors(run.name)))
+    alive = {
+        instance: beat
+        for instance, beat in ((instance, json.loads(beat)) for instance, beat in beats)
+        if now_ms - beat["at_ms"] <= 1000 * _SUPERVISOR_S and not ProcessName(**beat["process"]).is_dead()
+    }
+    return dict(sorted(alive.items(), key=lambda item: item[1].get("started_ms", 0)))
 
 
 async def live_processes(run: Run, silent_s: float) -> list[str]:

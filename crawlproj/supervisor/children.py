@@ -24,6 +24,19 @@ _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt)\b")
 _MOST_BYTES = 1_000_000
 
 
+class LogFiles:
+    """Where the processes of a crawl log: in *folder*, or in *file* (LOG_FILE) and in others beside it."""
+
+    def __init__(self, folder: Path, file: str | None = None) -> None:
+        #: The supervisor's.
+        self.own = Path(file) if file else folder / "supervisor.log"
+        self._stem = f"{self.own.stem}-" if file else ""
+
+    def of(self, name: str) -> Path:
+        """Return that of a child."""
+        return self.own.with_name(f"{self._stem}{name}.log")
+
+
 @dataclass(slots=True)
 class Child:
     """One process, or one after the other under the same name. Times are of the supervisor's clock."""

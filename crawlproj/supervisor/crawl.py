@@ -21,18 +21,16 @@ from typing import Any, TypeVar
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError, RunMismatch
 from crawlproj.observe import logs
-from crawlproj.observe.descriptors import Descriptors
-from crawlproj.observe.endpoint import open_endpoint
-from crawlproj.observe.lag import LoopLag
-from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import MOST_CONNECTIONS, Door
+from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
 from crawlproj.runs.gauges import run_gauges
 from crawlproj.runs.overview import overview_of
+from crawlproj.runs.presence import Presence
+from crawlproj.runs.processes import forget_supervisor, show_supervisor
 from crawlproj.supervisor.autoscale import ScaleState, decide
+from crawlproj.supervisor.children import LogFiles
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.entry import alive_in, leave
 from crawlproj.supervisor.nursery import Nursery
@@ -69,7 +67,7 @@ class Ending:
 
 
 class Crawl:
-    """The processes of a run on this machine. *settings* are handed on to every child.
+    """The processes of a run on this machine. *settings* are handed on to every child, *log_level* is ours.
 
     *joins*: with how many shards it joined a run that is at work; None: it is the run's own supervisor and
     starts as many shards as the run has, those left to who joined excepted.
@@ -81,13 +79,15 @@ class Crawl:
         config: Config,
         parsers: Range,
         settings: Mapping[str, str],
+        log_files: LogFiles,
         *,
+        log_level: str = "INFO",
         limits: Limits | None = None,
         joins: int | None = None,
         nursery: Nursery | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.directory = run_directory(config.data, run.name)
+        self._log_file, self._log_level = log_files.own, log_level
         self._run = run
         self._config = config
         self._joins = joins
@@ -100,22 +100,16 @@ class Crawl:
         self._read_s = self._led_s = self._told_s = -math.inf
         self._crew = Crew(
             run.name,
-            self.directory / "logs",
+            log_files.of,
             settings if parsers.most else {**settings, "CRAWL_PARSE": "inline"},
             silent_s=2 * config.shard_lease_seconds,
             patience_s=config.drain_seconds + _GRACE_S,
             say=self._progress.say,
             nursery=nursery,
         )
-        self._metrics, self._figures = Metrics(), ProcessFigures()
-        self._figures.look_every(config.figures_seconds)
-        self._leader = Leader(
-            run,
-            ProcessName.of_this(),
-            _LEADER_MS,
-            config.scheduler_idle_before_close,
-            figures=lambda: self._figures.tell(self._status.get("fetched", 0)),
-        )
+        self._presence = Presence()
+        self._process = ProcessName.of_this()
+        self._leader = Leader(run, self._process, _LEADER_MS, config.scheduler_idle_before_close)
         self._scale = ScaleState(parsers, config.page_queue_soft, config.page_queue_soft_bytes)
         self._wanted_parsers = parsers.least
         self._taken: tuple[float, int] | None = None
@@ -193,6 +187,9 @@ class Crawl:
         """Lead the run if nobody else does; returns whether that ended it."""
         # Held from the beginning: shards look less often, so with one of them the end would come later.
         is_leader = await self._leader.lead()
+        await show_supervisor(
+            self._run, self._process, self._presence.figures.tell(self._status.get("fetched", 0))
+        )
         if not self._has_led:
             # Nothing is judged before our shards are there: without them a run looks as if it were over.
             self._has_led = len(run_map.alive) >= len(self._crew.shards) > 0
@@ -205,14 +202,17 @@ class Crawl:
         """Tell the figures of the run, if it is ours to tell them, with our own; and a line in the log."""
         now_s = self._clock()
         if not is_leader:
-            self._metrics.run_figures = {}
+            self._presence.metrics.run_figures = {}
         if now_s - self._told_s < self._config.figures_seconds:
             return
         self._told_s = now_s
-        config = self._config
-        if is_leader and config.metrics_port:
-            self._metrics.run_figures = await run_gauges(self._run, config)
+        if is_leader:
+            await self._tell_figures()
         logger.info(progress_line(self._status, self._progress.pages_per_s, self._progress.seconds))
+
+    async def _tell_figures(self) -> None:
+        if self._config.metrics_port:
+            self._presence.metrics.run_figures = await run_gauges(self._run, self._config)
 
     def _follow_queue(self, queued_bytes: int, now_s: float) -> None:
         """Decide how many parsers there should be."""
@@ -249,9 +249,11 @@ class Crawl:
             await self._until(lambda _: self._crew.has_shards)
             await self._in_time(self._note_end(failure))
             self._crew.stop_parsers(self._clock())
-            await self._until(lambda _: self._crew.has_any)
-        else:
-            await self._until(self._drains)
+        if self._presence.metrics.run_figures:
+            # As long as parsers still work, who asks should learn that the run has ended.
+            await self._in_time(self._tell_figures())
+        await self._until((lambda _: self._crew.has_any) if asked else self._drains)
+        await self._in_time(forget_supervisor(self._run, self._process))
         await self._in_time(self._leader.step_down())
         await self._in_time(self._show())
 
@@ -312,31 +314,20 @@ class Crawl:
     @contextmanager
     def _seen(self) -> Iterator[None]:
         """Have a log and metrics while it lasts."""
-        config, metrics, figures = self._config, self._metrics, self._figures
         handlers = (
-            logs.make_handler(config.log, self.directory / "logs" / "supervisor.log"),
+            logs.make_handler(self._config.log, self._log_file),
             logs.Sayer(self._progress.say),
         )
-        handlers[0].setLevel(logging.INFO)
+        handlers[0].setLevel(self._log_level)
         before = logging.root.level
-        logging.root.setLevel(logging.INFO)
+        logging.root.setLevel(min(handler.level for handler in handlers))
         for handler in handlers:
             logging.root.addHandler(handler)
-        lag = LoopLag(config.figures_seconds)
-        figures.descriptors = Descriptors(self._run.door.where)
-        metrics.redis_connections_max = lambda: MOST_CONNECTIONS
-        metrics.event_loop_lag_seconds = lambda: lag.worst_s
-        endpoint = open_endpoint(config, self._run.name, metrics, figures, "supervisor")
-        logs.name_process(self._run.name, "supervisor", endpoint.number if endpoint else 0)
-        self._run.door.on_answer = metrics.redis_seconds.add
-        self._run.door.on_break = metrics.note_redis_error
+        self._presence.show(self._config, self._run, "supervisor")
         try:
             yield
         finally:
-            lag.close()
-            if endpoint is not None:
-                endpoint.close()
-            figures.close()
+            self._presence.close()
             for handler in handlers:
                 logging.root.removeHandler(handler)
                 handler.close()

@@ -30,13 +30,14 @@ class Crew:
     """Children by their role. Nothing here waits: call the steps again and again.
 
     *silent_s*: how long a shard may fail to renew its number; *patience_s*: how long a child that was asked
-    to stop may take. *settings* are handed on to every child; *nursery* starts them.
+    to stop may take. *settings* are handed on to every child; *log_of* says where each logs; *nursery* starts
+    them.
     """
 
     def __init__(
         self,
         run: str,
-        logs: Path,
+        log_of: Callable[[str], Path],
         settings: Mapping[str, str],
         *,
         silent_s: float,
@@ -49,7 +50,7 @@ class Crew:
         #: Parsers that are not needed any more, on their way out.
         self.leaving: list[Child] = []
         self._run = run
-        self._logs = logs
+        self._log_of = log_of
         self._settings = [f"--set={name}={value}" for name, value in settings.items()]
         self._silent_s = silent_s
         self._patience_s = patience_s
@@ -179,10 +180,10 @@ class Crew:
 
     def _shard(self, number: int) -> Child:
         arguments = ["crawl", "web", f"-ashard={number}", f"-arun={self._run}", *self._settings]
-        return Child(f"shard {number}", arguments, self._logs / f"shard-{number}.log", self._nursery)
+        return Child(f"shard {number}", arguments, self._log_of(f"shard-{number}"), self._nursery)
 
     def _parser(self) -> Child:
         taken = {child.name for child in (*self.parsers, *self.leaving)}
         number = next(n for n in range(len(taken) + 1) if f"parser {n}" not in taken)
         arguments = ["parser", "--run", self._run, *self._settings]
-        return Child(f"parser {number}", arguments, self._logs / f"parser-{number}.log", self._nursery)
+        return Child(f"parser {number}", arguments, self._log_of(f"parser-{number}"), self._nursery)

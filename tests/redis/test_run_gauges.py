@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Run
 from crawlproj.runs.gauges import run_gauges
 from crawlproj.runs.overview import overview_of
+from crawlproj.runs.processes import forget_supervisor, show_supervisor
 
 
 @pytest.fixture
@@ -81,13 +84,33 @@ async def test_a_disk_that_is_away_takes_its_figure_with_it_and_no_other(run: Ru
 
 
 async def test_a_supervisor_that_leads_is_told_of_and_a_shard_that_does_is_not(run: Run) -> None:
-    supervisor = Leader(run, ProcessName.of_this(), 5000, figures=lambda: {"metrics": "http://a:1/metrics"})
+    first, second = ProcessName.of_this(), ProcessName.of_this()
+    supervisor = Leader(run, first, 5000)
     assert await supervisor.lead()
+    for number, process in enumerate((first, second)):
+        url = f"http://a:{number}/metrics"
+        await show_supervisor(run, process, {"metrics": url, "started_ms": number})
     led_by_supervisor = await overview_of(run)
     await supervisor.step_down()
+    await forget_supervisor(run, first)
     assert await Leader(run, ProcessName.of_this(), 5000).lead()
 
     led_by_shard = await overview_of(run)
 
-    assert led_by_supervisor["supervisor"]["metrics"] == "http://a:1/metrics"
+    assert led_by_supervisor["supervisor"]["metrics"] == "http://a:0/metrics"
+    told = [line["metrics"] for line in led_by_supervisor["supervisors"]]
+    assert told == ["http://a:0/metrics", "http://a:1/metrics"]
     assert led_by_shard["supervisor"] is None
+    assert [line["metrics"] for line in led_by_shard["supervisors"]] == ["http://a:1/metrics"]
+
+
+async def test_a_supervisor_that_is_gone_or_silent_is_not_told_of(run: Run) -> None:
+    gone = replace(ProcessName.of_this(), started="long ago")
+    await show_supervisor(run, gone, {})
+    await show_supervisor(run, replace(ProcessName.of_this(), host="elsewhere"), {})
+
+    now = await overview_of(run)
+    later = await overview_of(run, lambda: int((time.time() + 61) * 1000))
+
+    assert [line["host"] for line in now["supervisors"]] == ["elsewhere"]
+    assert later["supervisors"] == []

@@ -52,6 +52,7 @@ STATUS: dict[str, Any] = {
     "parsed_per_second": 70.0,
     "memory_bytes": 262_000_000,
     "open_files": 90,
+    "supervisors": [],
     "processes": [
         {"kind": "shard", "name": "0", "host": "one", "pid": 4711, "silent_seconds": 0.0, "pages": 1500}
         | {"pages_per_s": 75.2, "last_error": "disk \x1b[31mfull"}
@@ -98,7 +99,7 @@ def test_open_descriptors_are_listed_by_kind_for_who_tells_them() -> None:
     supervisor = {"kind": "supervisor", "name": "0", "pid": 12, "descriptors": {"redis": 1, "http": 0}}
     told = {"processes": [shard, shard | {"descriptors": {"redis": 3, "http": 1200}}]}
 
-    table = table_of(STATUS | told | {"supervisor": supervisor})
+    table = table_of(STATUS | told | {"supervisors": [supervisor]})
 
     at = table.index("open descriptors")
     assert [line.split() for line in table[at + 1 : at + 4]] == [

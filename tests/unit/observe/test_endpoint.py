@@ -21,6 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawlproj.observe.endpoint import Endpoint, Telling
+from crawlproj.observe.ledger import forget_others
 from crawlproj.observe.metrics import METRICS, RUN_METRICS, Metrics
 
 Samples = dict[tuple[str, str], float]
@@ -253,6 +254,9 @@ class Child:
             print(file=self.process.stdin, flush=True)
             self.process.stdout.readline()
 
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate()
@@ -304,6 +308,42 @@ def test_one_endpoint_tells_for_a_host_and_a_dead_process_leaves_counters_and_no
     assert dead[PAGES] == 2
     assert ("crawlproj_active_downloads", "shard-1") not in dead
     assert ("crawlproj_shards_wanted", "-") not in dead
+
+
+def test_a_frozen_process_leaves_counters_and_no_gauge(
+    telling: Telling,
+    child_of: Callable[[Telling], Child],
+    endpoint_of: Callable[..., Endpoint],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crawlproj.observe.endpoint._LEAST_LIVE_S", 1.0)
+    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
+    endpoint = endpoint_of(Metrics(), "supervisor", 0, shared)
+    child = child_of(shared)
+    child.count(2)
+    gauges = {("crawlproj_active_downloads", "shard-1"), ("crawlproj_shards_wanted", "-")}
+    assert wait_for_pages(endpoint.url, 2).keys() >= gauges
+
+    child.freeze()
+    deadline_s = time.monotonic() + 20
+    while (told := scrape(endpoint.url)).keys() & gauges:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+    assert told[PAGES] == 2
+
+
+def test_what_other_hosts_told_long_ago_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
+    ours, living, gone = (tmp_path / "metrics" / name for name in ("ours", "living", "gone"))
+    for folder in (ours, living, gone):
+        folder.mkdir(parents=True)
+        (folder / "shard-0.json").write_text("{}")
+    for folder in (ours, gone):
+        os.utime(folder, (0, time.time() - 90_000))
+
+    forget_others(ours)
+
+    assert sorted(folder.name for folder in (tmp_path / "metrics").iterdir()) == ["living", "ours"]
 
 
 def test_when_the_one_that_told_for_the_host_is_gone_another_does(

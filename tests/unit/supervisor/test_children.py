@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crawlproj.supervisor.children import Child, manner_of
+from crawlproj.supervisor.children import Child, LogFiles, manner_of
 
 
 def child_with(log: Path, text: str) -> Child:
     log.write_text(text)
     return Child("shard 0", [], log)
+
+
+def test_every_process_has_a_log_of_its_own_in_the_folder_or_beside_the_file_that_was_asked_for() -> None:
+    usual, asked = LogFiles(Path("logs")), LogFiles(Path("logs"), "elsewhere/crawl.out")
+
+    assert [str(path) for path in (usual.own, usual.of("shard-0"))] == [
+        "logs/supervisor.log",
+        "logs/shard-0.log",
+    ]
+    assert [str(path) for path in (asked.own, asked.of("shard-0"))] == [
+        "elsewhere/crawl.out",
+        "elsewhere/crawl-shard-0.log",
+    ]
 
 
 def test_errors_are_told_once_without_time_and_name(tmp_path: Path) -> None:
