@@ -27,6 +27,14 @@ PROJECT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 
 
+@pytest.fixture(autouse=True)
+def hears_ctrl_c() -> Iterator[None]:
+    """What a shell starts in the background is deaf to Ctrl-C, and so would be all that tests start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def run_url(empty_redis_url: str) -> str:
     """A Redis with a run in it."""

@@ -14,7 +14,7 @@ from crawlproj.config import Config, load_config
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Scrapy's settings for this project, whatever the environment says."""
-    for name in ("REDIS_URL", "REDIS_PASSWORD_FILE", "CRAWL_DATA"):
+    for name in ("REDIS_URL", "REDIS_PASSWORD_FILE", "CRAWL_DATA", "CRAWL_FAST", "CRAWL_CONTACT"):
         monkeypatch.delenv(name, raising=False)
     settings = Settings()
     settings.setmodule(importlib.reload(crawlproj.settings), priority="project")
