@@ -8,6 +8,7 @@ machine disturbs them alike.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ PARTITIONS = 64
 #: What a shard leases in one round trip, and what a parser admits in one: links of so many pages.
 LEASE_BATCH = 256
 ADMIT_BATCH = 1000
-#: A batch of links comes from this many sites; most links are known already.
-ADMIT_SITES = 20
+#: A batch of links goes to this many sites, or to as many as are needed; most links are known already.
+ADMIT_SITES = 80
 NEW_SHARE = 0.2
 REPEATS = 7
 ADMIT_ROUNDS, LEASE_ROUNDS = 5, 20
@@ -137,16 +138,19 @@ class Filled:
         settle.add_to(self.costs["settle"], lent)
 
     def _links(self) -> list[Candidate]:
-        """Links of some sites' pages. The new ones are pages that nobody has asked for yet."""
-        links = []
-        chosen = [self.chance.randrange(self.size.domains) for _ in range(ADMIT_SITES)]
-        for number in range(ADMIT_BATCH):
-            domain, page = chosen[number % ADMIT_SITES], self.chance.randrange(self.size.pages)
-            if self.chance.random() < NEW_SHARE:
-                page = self.next_page
-                self.next_page += 1
-            links.append(Candidate(url_of(domain, page), 1))
-        return links
+        """Links to some sites' pages, no two to the same. The new ones are pages nobody has asked for yet."""
+        known = ADMIT_BATCH - int(ADMIT_BATCH * NEW_SHARE)
+        sites = max(ADMIT_SITES, math.ceil(known / self.size.pages))
+        chosen = self.chance.sample(range(self.size.domains), sites)
+        pages = [
+            (domain, page)
+            for domain in chosen
+            for page in self.chance.sample(range(self.size.pages), known // sites)
+        ]
+        new = range(self.next_page, self.next_page + ADMIT_BATCH - known)
+        pages += [(chosen[number % sites], page) for number, page in enumerate(new)]
+        self.next_page = new.stop
+        return [Candidate(url_of(domain, page), 1) for domain, page in pages]
 
     async def forget_waiting(self) -> None:
         """Leave only what was seen, as if all had been fetched."""
