@@ -90,7 +90,7 @@ async def crawl(redis_server: str, web: Web) -> Cost:
             shard_ms, redis_ms, shard_mb = await _fetch(run, redis, web, Path(folder))
             if not web.parse:
                 return Cost(shard_ms, redis_ms, shard_mb)
-            return Cost(shard_ms, redis_ms, shard_mb, *await _parse(run, redis, Path(folder)))
+            return Cost(shard_ms, redis_ms, shard_mb, *await _parse(run, redis, Path(folder), web.pages))
         finally:
             await door.close()
 
@@ -143,9 +143,11 @@ async def _fetched(run: Run, pages: int) -> bool:
     return figures.owned == PARTITIONS and figures.fetched >= pages
 
 
-async def _parse(run: Run, redis: RedisServer, folder: Path) -> tuple[float, float, float]:
+async def _parse(run: Run, redis: RedisServer, folder: Path, most: int) -> tuple[float, float, float]:
     door, pages, queue = run.door, keys.pages(RUN), PageQueue(run.door, RUN)
     await door.command("RENAME", pages, _ASIDE)
+    # Those that came before the time was taken are too many of many sites.
+    await door.command("LTRIM", _ASIDE, -most - _PARSED_FIRST, -1)
     await door.pipeline([("LMOVE", _ASIDE, pages, "LEFT", "RIGHT")] * _PARSED_FIRST)
     left = int(await door.command("LLEN", _ASIDE))
     guard = start(["parser", "--run", RUN], redis, folder, {})
