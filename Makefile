@@ -21,6 +21,9 @@ BIN  := $(VENV)/bin
 CRAWL_READY := $(VENV)/.crawl-ready
 DEV_READY   := $(VENV)/.dev-ready
 
+# What reads pages in half the CPU; Python does it where there is no C compiler.
+NATIVE := crawlproj/parsing/native/libpage.so
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help crawl test check bench fmt lock clean
@@ -29,7 +32,7 @@ help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
 	@echo 'make check | bench | fmt | lock | clean'
 
-crawl: $(CRAWL_READY)
+crawl: $(CRAWL_READY) $(NATIVE)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # Three at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
@@ -38,13 +41,13 @@ TESTS = -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/
 test: check
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
-check: $(DEV_READY)
+check: $(DEV_READY) $(NATIVE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy crawlproj
 	$(BIN)/lint-imports
 
-bench: $(DEV_READY)
+bench: $(DEV_READY) $(NATIVE)
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 # Layout, and the pages that are printed from the code.
@@ -63,8 +66,16 @@ lock: $(DEV_READY)
 	$(COMPILE) requirements.in --output-file requirements.txt
 	$(COMPILE) requirements-dev.in --output-file requirements-dev.txt
 
+# Moved into place: a crawl may be using the last one.
+$(NATIVE): $(wildcard $(dir $(NATIVE))*.c)
+	@if command -v $(CC) > /dev/null; then \
+	  $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; \
+	else \
+	  echo "No C compiler ('$(CC)'): pages are read by Python, with twice the CPU."; \
+	fi
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes

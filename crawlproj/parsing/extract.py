@@ -210,8 +210,8 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
     """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
     html = harmless(html)
     if options.fields:
-        page = Selector(text=html.decode())
-        found.fields = {name: select(page) for name, select in options.fields.items()}
+        selector = Selector(text=html.decode())
+        found.fields = {name: select(selector) for name, select in options.fields.items()}
     page = _html(html, options)
     head = page.head()
     base = _read_head(head, url, options, found)

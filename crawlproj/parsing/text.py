@@ -17,7 +17,8 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, create_tag
 TextMode = Literal["fast", "article", "all"]
 
 #: What stands between two lines of a text just read: white space to HTML, and hardly any page has its own.
-MARK = "\f"
+_MARK = "\f"
+_GAP = re.compile(" {2,}")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -110,20 +111,16 @@ def _all_text(body: LexborNode) -> str:
             node.decompose(recursive=False)
     # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
     body.merge_text_nodes()
-    return all_text_of(body.text(separator=MARK, skip_empty=True))
-
-
-def all_text_of(marked: str) -> str:
-    """Return a text just read, which has marks between its lines, as it is stored."""
-    return "\n".join(_lines(marked))
+    return "\n".join(_lines(body.text(separator=_MARK, skip_empty=True)))
 
 
 def _lines(text: str) -> list[str]:
     """Return what stands between the marks of *text*, white space folded, without what is empty."""
-    # These four are nearly all the white space there is. Most lines have then nothing left to fold.
+    # These four are nearly all the white space there is.
     text = text.replace("\n", " ").replace("\r", " ").replace("\t", " ").replace("\xa0", " ")
-    lines = [part.strip() for part in text.split(MARK)]
-    return [" ".join(line.split()) if "  " in line else line for line in lines if line]
+    lines = [part.strip() for part in text.split(_MARK)]
+    # Most lines have nothing left to fold.
+    return [_GAP.sub(" ", line) if "  " in line else line for line in lines if line]
 
 
 # -- fast: the block of the paragraphs, found and read by C code, less what has the name of boilerplate ---
@@ -163,13 +160,14 @@ def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
             node.decompose(recursive=False)
     for node in dropped:
         node.decompose(recursive=False)
-    return fast_text_of(chosen.text(separator=MARK, skip_empty=True), MARK.join(linked))
+    lines = _lines(chosen.text(separator=_MARK, skip_empty=True))
+    return without_menus(lines, _lines(_MARK.join(linked)))
 
 
-def fast_text_of(marked: str, linked: str) -> str:
-    """Return the text in *marked* without the lines that are nothing but links, whose texts are *linked*."""
-    menu = set(_lines(linked))
-    return "\n".join([line for line in _lines(marked) if line not in menu and not _is_label(line)])
+def without_menus(lines: list[str], linked: list[str]) -> str:
+    """Return *lines* as a text, without labels and what is nothing but a link, whose texts are *linked*."""
+    menu = set(linked)
+    return "\n".join([line for line in lines if line not in menu and not _is_label(line)])
 
 
 def _block_of_paragraphs(tree: LexborHTMLParser) -> LexborNode | None:
@@ -431,9 +429,9 @@ def _hint(tag: str, attributes: Mapping[str, str | None]) -> int:
 
 
 def hint_of(names: str, style: str, role: str) -> int:
-    """Return what the *names* of an element (class, id, itemprop), its *style* and its *role* say of its text.
+    """Return what the class, id and itemprop of an element, its *style* and its *role* say of its text.
 
-    Of names no more than `MOST_NAMES_CHARS`, please.
+    *names* are the first three, no more of them than `MOST_NAMES_CHARS`.
     """
     if (style and _HIDDEN_STYLE.search(style)) or role in _BOILERPLATE_ROLES:
         return _BOILERPLATE

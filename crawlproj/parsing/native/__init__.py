@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+from array import array
 from collections.abc import Iterable, Set
 from functools import cache
 from pathlib import Path
@@ -57,7 +58,7 @@ class _Part(ctypes.Structure):
 
 
 class _Library:
-    """page.c, simhash.c and nesting.c, with the lexbor of selectolax. Raises OSError if they cannot be had."""
+    """The C code beside this file, with the lexbor of selectolax. Raises OSError if it cannot be had."""
 
     def __init__(self) -> None:
         version = selectolax.lexbor.LEXBOR_VERSION_MAJOR, selectolax.lexbor.LEXBOR_VERSION_MINOR
@@ -107,11 +108,12 @@ class _Library:
 @cache
 def _library() -> _Library | None:
     if not _LIBRARY.exists():
+        logger.info("Pages are read by Python. `make` builds what halves that, where there is a C compiler.")
         return None
     try:
         return _Library()
     except (OSError, AttributeError) as exc:
-        logger.warning("Pages are read by Python, which takes twice the CPU: %s cannot be used, %s", _LIBRARY, exc)
+        logger.warning("Pages are read by Python, with twice the CPU. %s cannot be used: %s", _LIBRARY, exc)
         return None
 
 
@@ -157,6 +159,7 @@ class Reader:
         self._library = library
         self._page = library.new_page()
         self._parts = tuple((_Part * 5).from_address(self._page))
+        self._has_odd_space = ctypes.c_bool.from_address(self._page + ctypes.sizeof(_Part) * 5)
 
     def __del__(self) -> None:
         if page := getattr(self, "_page", None):
@@ -173,6 +176,13 @@ class Reader:
     def part(self, number: int) -> str:
         part = self._parts[number]
         return ctypes.string_at(part.data, part.length).decode("utf-8", "replace") if part.length else ""
+
+    def lines(self, number: int) -> list[str]:
+        lines = self.part(number).split("\n")
+        if not self._has_odd_space.value and lines != [""]:
+            return lines
+        # C code strips what is white space to HTML.
+        return [stripped for line in lines if (stripped := line.strip())]
 
     def fields(self, part: int, count: int) -> list[list[str]]:
         """Return the fields of *part* as *count* columns."""
@@ -214,9 +224,9 @@ class NativeHtml:
     def text(self, mode: text.TextMode, *, is_last: bool = True) -> str:
         if mode == "all":
             self._reader.find_text(_ALL, b"")
-            return text.all_text_of(self._reader.part(_TEXT))
+            return "\n".join(self._reader.lines(_TEXT))
         if mode != "fast" or not is_last:
             raise ValueError(mode)
         hints = map(text.hint_of, *self._reader.fields(_NAMES, 3))
-        self._reader.find_text(_FAST, bytes(hint & 0xFF for hint in hints))
-        return text.fast_text_of(self._reader.part(_TEXT), self._reader.part(_LINKED))
+        self._reader.find_text(_FAST, array("b", hints).tobytes())
+        return text.without_menus(self._reader.lines(_TEXT), self._reader.lines(_LINKED))

@@ -43,7 +43,6 @@ enum part { HEAD, HREFS, NAMES, TEXT, LINKED, PARTS };
 enum type { ELEMENT = 1, TEXT_NODE = 3 };
 enum { OK = 0, NO_MEMORY = 1, NOT_PARSED = 2 };
 
-#define MARK "\f"
 #define PARAGRAPH_CHARS 40
 #define GENERATIONS 3
 #define MOST_NAMES_CHARS 200
@@ -131,6 +130,7 @@ typedef struct {
 
 struct page {
     buffer parts[PARTS]; /* first: Python reads them */
+    bool has_odd_space;  /* in TEXT or LINKED: lines may have white space around them for Python */
     void *document;
     const uint32_t *kinds;
     size_t kind_count;
@@ -140,6 +140,7 @@ struct page {
     size_t block_count, block_room;
     long hint_count;
     size_t body, root; /* their places, 0: there is none */
+    bool is_new_line, is_space; /* stand before what is put next */
     bool no_memory;
 };
 
@@ -248,10 +249,6 @@ static void put_value(struct page *page, enum part part, const attribute *value)
     end_field(page, part);
 }
 
-static void put_text_of(struct page *page, enum part part, size_t place) {
-    for (size_t i = place; i < page->items[place].end; i++)
-        if (page->items[i].is_text) put(page, part, page->items[i].text, page->items[i].bytes);
-}
 
 /* -- the head, and links ----------------------------------------------------------------------------------- */
 
@@ -279,8 +276,9 @@ static void read_of_head(struct page *page, size_t place) {
     }
     put(page, HEAD, &letter, 1);
     end_field(page, HEAD);
-    if (it->kind & TITLE) put_text_of(page, HEAD, place);
-    else find_attributes(it->node, values);
+    find_attributes(it->node, values);
+    for (size_t i = place; it->kind & TITLE && i < it->end; i++)
+        if (page->items[i].is_text) put(page, HEAD, page->items[i].text, page->items[i].bytes);
     for (int i = 0; i < 3; i++) put_value(page, HEAD, &values[i]);
 }
 
@@ -411,7 +409,48 @@ static void drop_named(struct page *page, size_t block, const signed char *hints
     }
 }
 
-/* The text inside of an element, a mark where a line ends. */
+/* White space to Python that is none to HTML, but for the no-break space, which is both here. */
+static bool is_odd_space(const unsigned char *at, const unsigned char *end) {
+    if (*at < 0x80) return *at == '\v' || (*at >= 0x1C && *at <= 0x1F);
+    if (*at == 0xC2) return end - at > 1 && at[1] == 0x85;
+    if (*at < 0xE1 || *at > 0xE3 || end - at < 3) return false;
+    unsigned point = (unsigned)(*at & 0x0F) << 12 | (unsigned)(at[1] & 0x3F) << 6 | (unsigned)(at[2] & 0x3F);
+    return point == 0x1680 || (point >= 0x2000 && point <= 0x200A) || point == 0x2028 || point == 0x2029 ||
+           point == 0x202F || point == 0x205F || point == 0x3000;
+}
+
+/* Lines without white space around them, and one space where there is any inside; none is empty. */
+static void end_line(struct page *page, enum part part) {
+    if (page->parts[part].length) page->is_new_line = true;
+    page->is_space = false;
+}
+
+static void put_word(struct page *page, enum part part, const char *word, size_t bytes) {
+    if (page->is_new_line) put(page, part, "\n", 1);
+    else if (page->is_space && page->parts[part].length) put(page, part, " ", 1);
+    page->is_new_line = page->is_space = false;
+    put(page, part, word, bytes);
+}
+
+static void put_folded(struct page *page, enum part part, const char *text, size_t bytes) {
+    const unsigned char *at = (const unsigned char *)text, *end = at + bytes, *word = at;
+    for (; at < end; at++) {
+        if (*at > ' ' && (*at < 0xC2 || *at > 0xE3)) continue;
+        bool is_two = *at == 0xC2 && end - at > 1 && at[1] == 0xA0;
+        if (!is_two && *at != ' ' && *at != '\n' && *at != '\t' && *at != '\r' && *at != '\f') {
+            page->has_odd_space = page->has_odd_space || is_odd_space(at, end);
+            continue;
+        }
+        if (at > word) put_word(page, part, (const char *)word, (size_t)(at - word));
+        if (*at == '\f') end_line(page, part);
+        else page->is_space = true;
+        at += is_two;
+        word = at + 1;
+    }
+    if (end > word) put_word(page, part, (const char *)word, (size_t)(end - word));
+}
+
+/* The text inside of an element. */
 static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned dropped) {
     const item *items = page->items;
     bool is_new_line = false;
@@ -421,8 +460,8 @@ static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned
         if (it->is_text) {
             size_t around = it->parent;
             while (around != block && items[around].kind & UNWRAPPED) around = items[around].parent;
-            if (is_new_line || around != last_around) put(page, TEXT, MARK, 1);
-            put(page, TEXT, it->text, it->bytes);
+            if (is_new_line || around != last_around) end_line(page, TEXT);
+            put_folded(page, TEXT, it->text, it->bytes);
             is_new_line = false;
             last_around = around;
             i++;
@@ -441,8 +480,9 @@ static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned
 static void put_linked(struct page *page, size_t block) {
     for (size_t i = block + 1; i < page->items[block].end; i++) {
         if (!(page->items[i].kind & ANCHOR)) continue;
-        put_text_of(page, LINKED, i);
-        put(page, LINKED, MARK, 1);
+        for (size_t j = i; j < page->items[i].end; j++)
+            if (page->items[j].is_text) put_folded(page, LINKED, page->items[j].text, page->items[j].bytes);
+        end_line(page, LINKED);
         if (page->parts[LINKED].length > MOST_LINKED_BYTES) return;
     }
 }
@@ -498,6 +538,7 @@ int page_read(struct page *page, const char *html, size_t length, uint32_t links
 /* hints: for each three fields of NAMES what they say. Once for each page, but for mode ALL, which may go first. */
 int page_text(struct page *page, int mode, const signed char *hints) {
     page->parts[TEXT].length = page->parts[LINKED].length = 0;
+    page->has_odd_space = page->is_new_line = page->is_space = false;
     if (page->body == 0) return OK;
     if (mode == ALL) {
         put_lines(page, page->body, UNSEEN, 0);
@@ -505,6 +546,7 @@ int page_text(struct page *page, int mode, const signed char *hints) {
         size_t block = block_of_paragraphs(page, hints);
         if (block == 0) block = page->body;
         put_linked(page, block);
+        page->is_new_line = page->is_space = false;
         drop_named(page, block, hints);
         put_lines(page, block, 0, DROPPED);
     }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import brotli
 import pytest
@@ -29,7 +30,11 @@ def read(
     data = body.encode() if isinstance(body, str) else body
     sent = {"Content-Type": content_type} if content_type else {}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    return extract(Page(URL, "web", "a.test", 0, status, 0, 0, sent, data), options)
+    page = Page(URL, "web", "a.test", 0, status, 0, 0, sent, data)
+    found = extract(page, options)
+    # By C code and by Python, always.
+    assert extract(page, replace(options, fast=not options.fast)) == found
+    return found
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ class Read(Protocol):
     ) -> dict[str, object]: ...
 
 
-@pytest.fixture(scope="module")
-def read() -> Iterator[Read]:
+@pytest.fixture(scope="module", params=[True, False], ids=["C", "Python"])
+def read(request: pytest.FixtureRequest) -> Iterator[Read]:
     """Return what reads the body that a Python expression makes, within the limits, in another process."""
     reader = subprocess.Popen(
         [sys.executable, "-c", READER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -91,6 +91,7 @@ def read() -> Iterator[Read]:
         **options: object,
     ) -> dict[str, object]:
         sent = {"Content-Type": "text/html", **(headers or {})}
+        options = {"fast": request.param, **options}
         task = {"body": body, "headers": sent, "options": options, "memory": memory}
         task["sitemap_level"] = sitemap_level
         print(json.dumps(task), file=tasks, flush=True)
