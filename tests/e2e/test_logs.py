@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,24 @@ def test_a_shard_says_now_and_then_how_it_comes_along(crew: Crew) -> None:
     said = [json.loads(line)["message"] for line in crew.processes[0].log.splitlines()]
 
     assert [message for message in said if "responses" in message and "a second lately" in message]
+
+
+def test_a_log_file_and_a_level_that_are_asked_for_are_those_of_all_processes(
+    crew_of: Callable[..., Crew], tmp_path: Path
+) -> None:
+    crew = crew_of(
+        SMALL, LOG_FILE=str(tmp_path / "mine" / "crawl.log"), CRAWL_LOG="json", DOWNLOAD_DELAY="0.02"
+    )
+
+    run = crew.scrapy(
+        *("run", str(crew.seeds_file), "--shards=1", "--parsers=1", "--max-pages=20", "-L", "WARNING")
+    )
+
+    assert run.wait() == 0, run.log
+    assert sorted(file.name for file in (tmp_path / "mine").iterdir()) == [
+        *("crawl-parser-0.log", "crawl-shard-0.log", "crawl.log")
+    ]
+    assert not (crew.data / "runs" / "web" / "logs").exists()
+    texts = [file.read_text() for file in (tmp_path / "mine").iterdir()]
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert [line for line in lines if line["level"] in ("DEBUG", "INFO")] == []

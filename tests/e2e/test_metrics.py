@@ -219,3 +219,50 @@ def _try(get: Callable[[], Any]) -> Any:
         return get()
     except OSError:
         return None
+
+
+def test_a_supervisor_that_joined_is_in_the_status_with_the_first_one(crew_of: CrewOf, port: int) -> None:
+    crew = crew_of(SMALL, CRAWL_METRICS_PORT=str(port), DOWNLOAD_DELAY="2")
+    first = crew.scrapy("run", str(crew.seeds_file), "--shards=1", "--parsers=1", name="run")
+    crew.wait_for_fetched(1)
+    second = crew.scrapy("run", "--join", "--shards=1", "--parsers=1", name="run")
+
+    def supervisors() -> list[Any]:
+        lines: list[Any] = status_of(crew)["supervisors"]
+        return lines if len(lines) == 2 else []
+
+    lines = wait_until(supervisors, "both are in the status")
+    second.send(signal.SIGINT)
+
+    assert [line["pid"] for line in lines] == [first.process.pid, second.process.pid]
+    assert [line["metrics"] for line in lines] == [
+        f"http://127.0.0.1:{port + offset}/metrics" for offset in (200, 201)
+    ]
+    assert second.wait() == 130, second.log
+    assert [line["pid"] for line in status_of(crew)["supervisors"]] == [first.process.pid]
+    first.send(signal.SIGINT)
+    assert first.wait() == 130, first.log
+
+
+def test_in_single_mode_shard_and_parser_name_the_one_endpoint(crew_of: CrewOf, port: int) -> None:
+    crew = crew_of(SMALL, CRAWL_METRICS_PORT=str(port), DOWNLOAD_DELAY="2")
+    crew.scrapy("crawl", "web", f"-aseeds={crew.seeds_file}", name="single")
+    crew.wait_for_fetched(1)
+
+    def named() -> set[tuple[str, str]]:
+        return {(line["kind"], line["metrics"]) for line in status_of(crew)["processes"]}
+
+    url = f"http://127.0.0.1:{port}/metrics"
+    wait_until(lambda: named() == {("shard", url), ("parser", url)}, "both have told where")
+
+
+def test_a_supervisor_tells_at_last_that_the_run_stopped_at_its_limit(crew_of: CrewOf, port: int) -> None:
+    crew = crew_of(SMALL, CRAWL_METRICS_PORT=str(port), CRAWL_FIGURES_SECONDS="1", DOWNLOAD_DELAY="0.3")
+
+    run = crew.scrapy("run", str(crew.seeds_file), "--max-pages=40", "--parsers=1", name="run")
+
+    assert run.wait() == 0, run.log
+    [told] = (crew.data / "runs" / "web" / "metrics").glob("*/supervisor-0.json")
+    figures = json.loads(told.read_text())["run_figures"]
+    assert figures["run_state"]["stopped"] == 1
+    assert figures["run_pages_fetched_total"] == 40
