@@ -305,7 +305,8 @@ async def show_memory(
                     both <= WAITING_WANTED_MB,
                 ),
             ]
-    draw(options, f"growth-{name}-memory", f"Redis memory, by {what}", what, "bytes a URL", curves)
+    if len(filled) > 1:
+        draw(options, f"growth-{name}-memory", f"Redis memory, by {what}", what, "bytes a URL", curves)
 
 
 async def measure_tiny(report: Report, options: Options, size: Size) -> None:
