@@ -9,6 +9,7 @@ from typing import Any
 
 from crawlproj.config import Config
 from crawlproj.redisio import keys
+from crawlproj.runs.leader import limit_ratio
 from crawlproj.runs.processes import live_processes
 from crawlproj.runs.record import Run, RunState
 
@@ -45,6 +46,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
         "dead_letters": dead,
         "run_pages_fetched_total": figures.fetched,
         "run_pages_stored_total": figures.stored,
+        "limit_ratio": limit_ratio(run_map.limits, figures, run_map.ran_s),
         "shards_wanted": run_map.shards,
         "shards_alive": sum(name.startswith("shard") for name in alive),
         "parsers_alive": sum(name.startswith("parser") for name in alive),

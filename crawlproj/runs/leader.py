@@ -129,3 +129,13 @@ def limit_reached(limits: Limits, figures: Figures, ran_s: float) -> str:
     if limits.bytes and figures.counts["bytes"] >= limits.bytes:
         return "max_bytes"
     return ""
+
+
+def limit_ratio(limits: Limits, figures: Figures, ran_s: float) -> float:
+    """Return how far it is to the limit that is nearest: 1 when it is reached, 0 when there is none."""
+    ways = (
+        (figures.fetched, limits.pages),
+        (ran_s, limits.seconds),
+        (figures.counts["bytes"], limits.bytes),
+    )
+    return max((done / limit for done, limit in ways if limit), default=0.0)

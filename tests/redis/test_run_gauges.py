@@ -16,7 +16,7 @@ from crawlproj.observe.metrics import RUN_METRICS
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run
+from crawlproj.runs import Leader, Limits, Run
 from crawlproj.runs.gauges import run_gauges
 from crawlproj.runs.overview import overview_of
 from crawlproj.runs.processes import forget_supervisor, show_supervisor
@@ -75,6 +75,16 @@ async def test_of_the_parked_domains_those_that_failed_have_an_open_circuit(run:
 
     assert (before["frontier_parked_domains"], before["circuits_open"]) == (4, 2)
     assert (after["frontier_parked_domains"], after["circuits_open"]) == (3, 1)
+
+
+async def test_how_far_it_is_to_a_limit_is_told_of_the_nearest(run: Run, config: Config) -> None:
+    without = await run_gauges(run, config)
+    await run.set_limits(Limits(pages=200, seconds=3600, bytes=10_000))
+    await run.door.command("HSET", keys.meta("web", 1), "done", 50, "bytes", 8000)
+
+    told = await run_gauges(run, config)
+
+    assert (without["limit_ratio"], told["limit_ratio"]) == (0.0, 0.8)
 
 
 async def test_a_disk_that_is_away_takes_its_figure_with_it_and_no_other(run: Run, tmp_path: Path) -> None:
