@@ -7,6 +7,7 @@ gives it to the pool, and the pool is bounded per host, in total and in time.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -30,6 +31,8 @@ MAX_ADDRESSES = 2
 DRAIN_BYTES = 65536
 DRAIN_S = 0.5
 _SWEEP_S = 1.0
+#: Limits are kept to this.
+_RING_S = 0.02
 
 
 class ConnectTimeoutError(DownloadTimeoutError):
@@ -115,11 +118,59 @@ class AddressCheck(Protocol):
     def check(self, address: str, port: int) -> None: ...
 
 
+class Alarm:
+    """One timer for the limits of all exchanges: to set one for each costs as much as to read a response.
+
+    It rings when the first of them may be over, and has that connection look.
+    """
+
+    def __init__(self) -> None:
+        self._due_s: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at_s = math.inf
+
+    def set(self, connection: Connection, due_s: float) -> None:
+        """Have *connection* look at the clock at *due_s*, and not when it was told before."""
+        self._due_s[connection] = due_s
+        if due_s < self._rings_at_s:
+            self._set_timer(due_s)
+
+    def cancel(self, connection: Connection) -> None:
+        # The timer stays: the next exchange will need it, and to ring for nobody does no harm.
+        self._due_s.pop(connection, None)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._rings_at_s = None, math.inf
+
+    def _set_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._rings_at_s = None, math.inf
+        now_s = asyncio.get_running_loop().time()
+        for connection in [connection for connection, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[connection]
+            connection.look_at_clock()
+        if self._due_s:
+            # Not for each of many that began together.
+            self._set_timer(max(min(self._due_s.values()), now_s + _RING_S))
+
+
 class Connection(asyncio.Protocol):
     """One socket: idle, or with one request on its way."""
 
     def __init__(
-        self, origin: Origin, address: str, limits: Limits, on_close: Callable[[Connection], None]
+        self,
+        origin: Origin,
+        address: str,
+        limits: Limits,
+        alarm: Alarm,
+        on_close: Callable[[Connection], None],
     ) -> None:
         self.origin = origin
         self.address = address
@@ -129,6 +180,7 @@ class Connection(asyncio.Protocol):
         #: While idle: when it is too old to be used again.
         self.expires_s = 0.0
         self._limits = limits
+        self._alarm = alarm
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -155,9 +207,7 @@ class Connection(asyncio.Protocol):
         self._heard_s: float | None = None
         self._done = self._loop.create_future()
         self._transport.write(request)
-        self._timer = self._loop.call_at(
-            min(self._asked_s + self._limits.header_s, deadline_s), self._look_at_clock
-        )
+        self._alarm.set(self, min(self._asked_s + self._limits.header_s, deadline_s))
         try:
             return await self._done
         except asyncio.CancelledError:
@@ -165,7 +215,7 @@ class Connection(asyncio.Protocol):
             self.keep_s = 0.0
             raise
         finally:
-            self._timer.cancel()
+            self._alarm.cancel(self)
             self._done = None
             del self._receiver, self._parser
             if not self.keep_s:
@@ -279,14 +329,13 @@ class Connection(asyncio.Protocol):
     # --- the clock ------------------------------------------------------------------------------------
 
     def _set_timer(self, due_s: float) -> None:
-        self._timer.cancel()
-        self._timer = self._loop.call_at(min(due_s, self._deadline_s), self._look_at_clock)
+        self._alarm.set(self, min(due_s, self._deadline_s))
 
-    def _look_at_clock(self) -> None:
+    def look_at_clock(self) -> None:
         """End an exchange that takes too long; otherwise look again when it might.
 
-        One timer a request, which finds out here what has come in the meantime: to set it anew at every
-        read would cost more than the read.
+        What has come in the meantime is found out here: to set the alarm anew at every read would cost more
+        than the read.
         """
         done, now_s = self._done, self._loop.time()
         if done is None or done.done():
@@ -338,6 +387,7 @@ class Pool:
         self._idle: OrderedDict[Connection, None] = OrderedDict()
         self._by_origin: dict[Origin, list[Connection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._alarm = Alarm()
 
     @property
     def open_connections(self) -> int:
@@ -377,32 +427,31 @@ class Pool:
             connection = await self._enter_with(connection, visit, deadline_s)
         if connection is not None:
             try:
-                return await self._ask(connection, request, receiver, is_head, deadline_s)
+                loss = await connection.ask(request, receiver, is_head=is_head, deadline_s=deadline_s)
+                if connection.keep_s:
+                    self._keep(connection)
+                return loss
             except NoAnswerError as error:
                 if not may_repeat:
                     raise
                 if is_paced:
                     raise StaleConnectionError(f"{origin.host} closed a kept connection.") from error
         connection = await self._connect(origin, deadline_s, visit)
-        return await self._ask(connection, request, receiver, is_head, deadline_s)
+        loss = await connection.ask(request, receiver, is_head=is_head, deadline_s=deadline_s)
+        if connection.keep_s:
+            self._keep(connection)
+        return loss
 
     async def close(self) -> None:
         """Close every connection. An exchange under way ends as if the server had closed."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        self._alarm.close()
         for connection in list(self._open):
             connection.close()
         # The loop closes aborted sockets in its next turn.
         await asyncio.sleep(0)
-
-    async def _ask(
-        self, connection: Connection, request: bytes, receiver: Receiver, is_head: bool, deadline_s: float
-    ) -> str | None:
-        loss = await connection.ask(request, receiver, is_head=is_head, deadline_s=deadline_s)
-        if connection.keep_s:
-            self._keep(connection)
-        return loss
 
     async def _enter_with(self, connection: Connection, visit: Visit, deadline_s: float) -> Connection | None:
         """Return *connection* once it is our turn at its address, or None if it was closed meanwhile."""
@@ -503,7 +552,7 @@ class Pool:
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(origin, address, self._limits, self._closed),
+                    lambda: Connection(origin, address, self._limits, self._alarm, self._closed),
                     address,
                     origin.port,
                     ssl=self._tls if is_tls else None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from scrapy.exceptions import DownloadFailedError
 
@@ -23,6 +25,21 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _LENGTH = re.compile(rb"\d{1,18}")
 _CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
 _KEEP_ALIVE_S = re.compile(rb"timeout\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
+#: Names that most heads have, as they are written, and in the form in which they are kept.
+_USUAL_NAMES = {
+    form: name.title()
+    for name in (
+        *(b"Accept-Ranges", b"Access-Control-Allow-Origin", b"Age", b"Alt-Svc", b"Cache-Control", b"CF-RAY"),
+        *(b"Connection", b"Content-Encoding", b"Content-Language", b"Content-Length", b"Content-Type"),
+        *(b"Content-Security-Policy", b"Date", b"ETag", b"Expires", b"Keep-Alive", b"Last-Modified", b"Link"),
+        *(b"Location", b"P3P", b"Pragma", b"Referrer-Policy", b"Retry-After", b"Server", b"Set-Cookie"),
+        *(b"Strict-Transport-Security", b"Transfer-Encoding", b"Vary", b"Via", b"X-Cache", b"X-Powered-By"),
+        *(b"X-Content-Type-Options", b"X-Frame-Options", b"X-Robots-Tag", b"X-XSS-Protection"),
+    )
+    for form in (name, name.lower(), name.title())
+}
+#: Longer status lines are read each time.
+_SHORT_BYTES = 64
 
 
 class BadResponseError(DownloadFailedError):
@@ -62,25 +79,27 @@ class ResponseParser:
     ``loss``: why its body can no longer end so (broken chunks, early close); what came before stands.
     """
 
+    # How all of them begin; few ever change more than three.
+    head: Head | None = None
+    is_complete = False
+    loss: str | None = None
+    _has_excess = False
+    # Before the head is complete: what came of it, and how far it was searched for its end.
+    _start = b""
+    _later: bytearray | None = None
+    _searched = 0
+    _blank_bytes = 0
+    _interim = 0
+    # In the body: bytes left of the whole of it, or of the chunk; None: until the server closes.
+    _left: int | None = None
+    _line = b""
+    _is_after_chunk = False
+    _is_in_trailers = False
+    _trailer_bytes = 0
+
     def __init__(self, *, is_head: bool, max_head_bytes: int) -> None:
-        self.head: Head | None = None
-        self.is_complete = False
-        self.loss: str | None = None
         self._is_head = is_head
         self._max_head_bytes = max_head_bytes
-        self._has_excess = False
-        # Before the head is complete: what came of it, and how far it was searched for its end.
-        self._start = b""
-        self._later = bytearray()
-        self._searched = 0
-        self._blank_bytes = 0
-        self._interim = 0
-        # In the body: bytes left of the whole of it, or of the chunk; None: until the server closes.
-        self._left: int | None = None
-        self._line = b""
-        self._is_after_chunk = False
-        self._is_in_trailers = False
-        self._trailer_bytes = 0
 
     @property
     def may_reuse(self) -> bool:
@@ -154,7 +173,7 @@ class ResponseParser:
             self._interim += 1
             if self._interim > MAX_INTERIM:
                 raise BadResponseError(f"The server sent more than {MAX_INTERIM} interim responses (1xx).")
-            self._start, self._later, self._searched = b"", bytearray(), 0
+            self._start, self._later, self._searched = b"", None, 0
             data = rest
 
     def _skip_blank_lines(self, data: bytes) -> bytes:
@@ -171,8 +190,8 @@ class ResponseParser:
         if not self._start:
             self._start = whole = data
         else:
-            if not self._later:
-                self._later += self._start
+            if self._later is None:
+                self._later = bytearray(self._start)
             self._later += data
             whole = self._later
         if not whole.startswith(b"HTTP/"):
@@ -193,7 +212,7 @@ class ResponseParser:
 
     def _begin_body(self, head: Head) -> None:
         self.head = head
-        self._start, self._later = b"", bytearray()
+        self._start, self._later = b"", None
         has_none = self._is_head or head.status in (101, 204, 304)
         self._left = 0 if has_none or head.is_chunked else head.content_length
         self.is_complete = has_none or (self._left == 0 and not head.is_chunked)
@@ -256,10 +275,9 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
     lines = text.split(b"\n")
     if len(lines) > MAX_HEADER_LINES + 1:
         raise HeadersTooLargeError(f"The response has more than {MAX_HEADER_LINES} header lines.")
-    status_line = _STATUS_LINE.match(lines[0])
-    if status_line is None:
-        raise BadResponseError(f"The response begins with {lines[0][:40]!r} and not with HTTP/1.1.")
-    major, minor, status = status_line.groups()
+    first = lines[0]
+    status_line = (_read_known if len(first) <= _SHORT_BYTES else _read_status_line)(first)
+    status = status_line.status
     headers = _read_headers(lines)
     codings = headers.get(b"Transfer-Encoding")
     is_chunked = codings is not None and b"chunked" in b",".join(codings).lower()
@@ -267,34 +285,54 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
     content_length = None
     if lengths and not is_chunked:
         # A HEAD, or a 304, may say what it likes about a body that does not come.
-        content_length = _read_length(lengths, may_differ=is_head or status == b"304")
+        content_length = _read_length(lengths, may_differ=is_head or status == 304)
     return Head(
-        protocol=f"HTTP/{(major or b'1').decode()}.{(minor or b'0').decode()}",
-        status=int(status),
+        protocol=status_line.protocol,
+        status=status,
         headers=headers,
         content_length=content_length,
         is_chunked=is_chunked,
         # Both framings at once: where the body ends depends on who reads it. And 101 ends HTTP.
-        keeps_alive=(
-            _keeps_alive(major, minor, headers) and not (is_chunked and lengths) and status != b"101"
-        ),
+        keeps_alive=(_keeps_alive(status_line, headers) and not (is_chunked and lengths) and status != 101),
     )
+
+
+class _StatusLine(NamedTuple):
+    protocol: str
+    status: int
+    #: Whether a server that speaks it keeps connections without saying so; None: never.
+    keeps_alive: bool | None
+
+
+def _read_status_line(line: bytes) -> _StatusLine:
+    found = _STATUS_LINE.match(line)
+    if found is None:
+        raise BadResponseError(f"The response begins with {line[:40]!r} and not with HTTP/1.1.")
+    major, minor, status = found.groups()
+    protocol = f"HTTP/{(major or b'1').decode()}.{(minor or b'0').decode()}"
+    is_old = major == b"1" and (minor or b"0") == b"0"
+    return _StatusLine(protocol, int(status), None if major is None else not is_old)
+
+
+_read_known = lru_cache(maxsize=256)(_read_status_line)
 
 
 def _read_headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:
     headers: dict[bytes, list[bytes]] = {}
     values: list[bytes] | None = None
     for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if line.startswith((b" ", b"\t")):
-            # The old way to go on with the line before.
-            if values:
-                values[-1] = values[-1] + b" " + line.strip()
-            continue
-        if not colon or not (name := name.strip()):
+        written, colon, value = line.partition(b":")
+        name = _USUAL_NAMES.get(written)
+        if name is None:
+            if line.startswith((b" ", b"\t")):
+                # The old way to go on with the line before.
+                if values:
+                    values[-1] = values[-1] + b" " + line.strip()
+                continue
+            name = written.strip().title()
+        if not colon or not name:
             values = None
             continue
-        name = name.title()
         values = headers.get(name)
         if values is None:
             headers[name] = values = [value.strip()]
@@ -314,10 +352,9 @@ def _read_length(values: list[bytes], *, may_differ: bool) -> int | None:
     return lengths.pop() if len(lengths) == len(found) == 1 else None
 
 
-def _keeps_alive(major: bytes | None, minor: bytes | None, headers: dict[bytes, list[bytes]]) -> bool:
-    if major is None:
-        return False
-    options = b",".join(headers.get(b"Connection", ())).lower()
-    if major == b"1" and (minor or b"0") == b"0":
-        return b"keep-alive" in options
-    return b"close" not in options
+def _keeps_alive(status_line: _StatusLine, headers: dict[bytes, list[bytes]]) -> bool:
+    said = headers.get(b"Connection")
+    if said is None or status_line.keeps_alive is None:
+        return bool(status_line.keeps_alive)
+    options = b",".join(said).lower()
+    return b"close" not in options if status_line.keeps_alive else b"keep-alive" in options

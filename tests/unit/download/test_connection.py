@@ -410,6 +410,24 @@ async def test_every_phase_has_its_limit(
     assert pool.open_connections == 0
 
 
+async def test_exchanges_under_way_together_end_each_at_its_own_limit(
+    serve: Serve, new_pool: NewPool
+) -> None:
+    server, pool = await serve(hold), new_pool()
+    ended: list[float] = []
+
+    async def fetch_for(total_s: float) -> None:
+        with pytest.raises(TotalTimeoutError):
+            await fetch(pool, server.port, total_s=total_s)
+        ended.append(total_s)
+
+    # The first to begin is not the first to end, and one begins when another has ended.
+    await asyncio.gather(fetch_for(0.5), fetch_for(0.2), fetch_for(0.1))
+    await fetch_for(0.05)
+
+    assert ended == [0.1, 0.2, 0.5, 0.05]
+
+
 async def test_a_slow_but_steady_body_is_read(serve: Serve, new_pool: NewPool) -> None:
     async def answer(visit: Visit) -> None:
         await visit.request()
