@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -25,6 +25,7 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.crawler import Crawler
 from scrapy.exceptions import _InvalidOutput
+from scrapy.extensions.corestats import CoreStats
 from scrapy.http import Response
 from scrapy.logformatter import LogFormatter
 from scrapy.utils.defer import ensure_awaitable, maybe_deferred_to_future
@@ -54,8 +55,15 @@ _STEPS: tuple[Callable[..., Any], ...] = (
     Scraper.handle_spider_output_async,
     Scraper._process_spidermw_output_async,
     Scraper.start_itemproc_async,
+    CoreStats.item_scraped,
+    CoreStats.response_received,
 )
-_KNOWN = frozenset({"e9c1393be07dc7fb"})
+_KNOWN = frozenset({"5bef99d549fbf7ae"})
+#: Scrapy's own listeners that only count, and what.
+_COUNTS = {
+    CoreStats.item_scraped: "item_scraped_count",
+    CoreStats.response_received: "response_received_count",
+}
 #: Stands for the end of what a callback yields, which may be None.
 _END = object()
 
@@ -114,14 +122,17 @@ class FastPath:
         self._engine, self._slot, self._spider = engine, slot, spider
         self._downloader, self._scraper = engine.downloader, engine.scraper
         self._listeners = _Listeners(crawler)
+        self._listeners_of = seams.listeners(crawler)
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Request, asyncio.Task[None]] = {}
         self._is_turn_due = False
         self._has_own_formatter = type(engine.logformatter) is not LogFormatter
         self._logs_pages = True
-        middlewares = self._scraper.spidermw.methods
+        self._process_request = self._calls_of("process_request")
+        self._process_response = self._calls_of("process_response")
+        of_spider = self._scraper.spidermw.methods
         self._has_spider_middlewares = any(
-            any(middlewares[name])
+            any(of_spider[name])
             for name in ("process_spider_input", "process_spider_output", "process_spider_exception")
         )
         self._plain_callbacks: set[Callable[..., Any]] = set()
@@ -132,13 +143,23 @@ class FastPath:
             self._pipeline = pipelines[0]
             self._plain_item = getattr(getattr(self._pipeline, "__self__", None), "plain_item", None)
 
+    def _calls_of(self, step: str) -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+        """Return the methods of the downloader middlewares for *step*, and how to call each."""
+        middlewares: Any = self._downloader.middleware
+        wants_spider = middlewares._mw_methods_requiring_spider
+        return [
+            (method, partial(method, spider=self._spider) if method in wants_spider else method)
+            for method in middlewares.methods[step]
+        ]
+
     # -- the engine's turn --
 
     def start(self) -> bool:
         """Start the next scheduled request; returns whether there was one."""
         request = self._slot.scheduler.next_request()
         if request is None:
-            self._listeners.tell(signals.scheduler_empty)
+            if self._listeners_of(signals.scheduler_empty) is not seams.NOBODY:
+                self._listeners.tell(signals.scheduler_empty)
             return False
         self._slot.add_request(request)
         self._downloader.active.add(request)
@@ -180,11 +201,10 @@ class FastPath:
 
     async def _fetch(self, request: Request) -> Response | Request:
         """Pass *request* through the downloader middlewares, and download it between them."""
-        middlewares: Any = self._downloader.middleware
         result: Any = None
         try:
-            for method in middlewares.methods["process_request"]:
-                result = middlewares._handle_mw_method(method, request=request)
+            for method, call in self._process_request:
+                result = call(request=request)
                 if result is not None:
                     result = await ensure_awaitable(result, _warn=_name(method))
                     _check_output(method, result, Response, Request, type(None))
@@ -193,11 +213,11 @@ class FastPath:
             else:
                 result = await self._download(request)
         except Exception as exc:  # noqa: BLE001  # raised again, unless a middleware makes something of it
-            result = await middlewares._process_exception(exc, request)
+            result = await self._downloader.middleware._process_exception(exc, request)
         if isinstance(result, Request):
             return result
-        for method in middlewares.methods["process_response"]:
-            result = middlewares._handle_mw_method(method, request=request, response=result)
+        for method, call in self._process_response:
+            result = call(request=request, response=result)
             if not isinstance(result, Response):
                 result = await ensure_awaitable(result, _warn=_name(method))
                 _check_output(method, result, Response, Request)
@@ -207,8 +227,10 @@ class FastPath:
         return response
 
     async def _download(self, request: Request) -> Response:
-        tell, handlers = self._listeners.tell, self._downloader.handlers
-        tell(signals.request_reached_downloader, request=request)
+        tell, listeners_of = self._listeners.tell, self._listeners_of
+        if listeners_of(signals.request_reached_downloader) is not seams.NOBODY:
+            tell(signals.request_reached_downloader, request=request)
+        handlers = self._downloader.handlers
         try:
             scheme = request.url.partition(":")[0]
             handler = handlers._handlers.get(scheme)
@@ -216,10 +238,12 @@ class FastPath:
                 response = await handlers.download_request_async(request)
             else:
                 response = await handler.download_request(request)
-            tell(signals.response_downloaded, response=response, request=request)
+            if listeners_of(signals.response_downloaded) is not seams.NOBODY:
+                tell(signals.response_downloaded, response=response, request=request)
             return response
         finally:
-            tell(signals.request_left_downloader, request=request)
+            if listeners_of(signals.request_left_downloader) is not seams.NOBODY:
+                tell(signals.request_left_downloader, request=request)
 
     def _receive(self, response: Response, request: Request) -> None:
         if response.request is None:
@@ -228,7 +252,8 @@ class FastPath:
             said = self._engine.logformatter.crawled(response.request, response, self._spider)
             if said is not None:
                 logger.log(*logformatter_adapter(said), extra={"spider": self._spider})
-        self._listeners.tell(signals.response_received, response=response, request=response.request)
+        if not self._listeners.tell_own(signals.response_received):
+            self._listeners.tell(signals.response_received, response=response, request=response.request)
 
     # -- spider and items --
 
@@ -287,7 +312,7 @@ class FastPath:
             said = self._engine.logformatter.scraped(item, response, self._spider)
             if said is not None:
                 logger.log(*logformatter_adapter(said), extra={"spider": self._spider, "item": item})
-        if not self._listeners.tell_own(signals.item_scraped, item=item, response=response):
+        if not self._listeners.tell_own(signals.item_scraped):
             await self._engine.signals.send_catch_log_async(
                 signals.item_scraped, item=item, response=response, spider=self._spider
             )
@@ -297,43 +322,42 @@ class _Listeners:
     """Who listens to a signal. Sending one to nobody costs Scrapy 6 us, and one to its own counters 16."""
 
     def __init__(self, crawler: Crawler) -> None:
+        assert crawler.stats is not None
         self._crawler = crawler
         self._spider = crawler.spider
-        #: By signal: pydispatch's references when we looked last, and what to call with which arguments.
-        self._own: dict[
-            object, tuple[list[Any], list[tuple[Callable[..., Any], tuple[str, ...]]] | None]
-        ] = {}
+        self._references_to = seams.listeners(crawler)
+        self._count = seams.counter_of(crawler.stats)
+        #: By signal: pydispatch's references when we looked last, and what those behind them count.
+        self._own: dict[object, tuple[list[Any], list[str] | None]] = {}
 
     def tell(self, signal: object, **facts: Any) -> None:
-        if not self.tell_own(signal, **facts):
-            self._crawler.signals.send_catch_log(signal, spider=self._spider, **facts)
+        self._crawler.signals.send_catch_log(signal, spider=self._spider, **facts)
 
-    def tell_own(self, signal: object, **facts: Any) -> bool:
-        """Tell Scrapy's own listeners directly. Returns False, having told nobody, if there are others."""
-        references = seams.listeners(self._crawler, signal)
+    def tell_own(self, signal: object) -> bool:
+        """Count for Scrapy's own listeners. Returns False, having told nobody, if there are others."""
+        references = self._references_to(signal)
         if not references:
             return references is not None
         known = self._own.get(signal)
         if known is None or known[0] != references:
-            known = self._own[signal] = list(references), _own_calls(references)
-        calls = known[1]
-        if calls is None:
+            known = self._own[signal] = list(references), self._counts_of(references)
+        names = known[1]
+        if names is None:
             return False
-        facts["spider"] = self._spider
-        for call, names in calls:
-            call(**{name: facts[name] for name in names})
+        for name in names:
+            self._count(name)
         return True
 
-
-def _own_calls(references: list[Any]) -> list[tuple[Callable[..., Any], tuple[str, ...]]] | None:
-    """Return how to call those behind *references*, None if one is not a counter of Scrapy itself."""
-    calls: list[tuple[Callable[..., Any], tuple[str, ...]]] = []
-    for reference in references:
-        receiver: Any = reference() if isinstance(reference, dispatcher.WEAKREF_TYPES) else reference
-        if getattr(receiver, "__module__", "") != "scrapy.extensions.corestats":
-            return None
-        calls.append((receiver, tuple(inspect.signature(receiver).parameters)))
-    return calls
+    def _counts_of(self, references: list[Any]) -> list[str] | None:
+        """Return the stats that those behind *references* count, None if one does anything else."""
+        names: list[str] = []
+        for reference in references:
+            receiver: Any = reference() if isinstance(reference, dispatcher.WEAKREF_TYPES) else reference
+            name = _COUNTS.get(getattr(receiver, "__func__", receiver))
+            if name is None or receiver.__self__.stats is not self._crawler.stats:
+                return None
+            names.append(name)
+        return names
 
 
 def _hears_debug(logger: logging.Logger) -> bool:

@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -130,6 +130,7 @@ class HttpHandler(BaseDownloadHandler):
         self._fails_on_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
         self._has_warned_of_loss = False
         self._proxied: BaseDownloadHandler | None = None
+        self._listeners = seams.listeners(crawler)
         if crawler not in _clients:
             _clients[crawler] = _Client(crawler)
         self._client = _clients[crawler]
@@ -145,6 +146,7 @@ class HttpHandler(BaseDownloadHandler):
         total_s = float(meta.get("download_timeout") or self._total_s)
         download = _Download(
             self.crawler,
+            self._listeners,
             request,
             begun_s=begun_s,
             max_bytes=meta.get("download_maxsize", self._max_bytes),
@@ -213,11 +215,19 @@ class _Download:
     """Takes one response as it comes and makes Scrapy's `Response` of it."""
 
     def __init__(
-        self, crawler: Crawler, request: Request, *, begun_s: float, max_bytes: int, warn_bytes: int
+        self,
+        crawler: Crawler,
+        listeners: Callable[[object], list[Any] | None],
+        request: Request,
+        *,
+        begun_s: float,
+        max_bytes: int,
+        warn_bytes: int,
     ) -> None:
         self.flags: list[str] = []
         self._request = request
         self._crawler = crawler
+        self._listeners = listeners
         self._begun_s = begun_s
         self._cut: int | None = request.meta.get("download_cut")
         self._max_bytes = max_bytes
@@ -225,25 +235,26 @@ class _Download:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._stop: StopDownload | None = None
-        self._tells_bytes = self._is_heard(signals.bytes_received)
+        self._tells_bytes = listeners(signals.bytes_received) is not seams.NOBODY
         self._head: Head
         self._headers: Headers
         self._address: str
 
     def take_head(self, head: Head, address: str) -> bool:
-        self._request.meta["download_latency"] = time.monotonic() - self._begun_s
+        request = self._request
+        meta = request.meta
+        meta["download_latency"] = time.monotonic() - self._begun_s
         self._head, self._address = head, address
         self._headers = headers = Headers()
         # Past Headers' own methods, which would bring into form again what the parser brought into form.
         dict.update(headers, head.headers)
-        is_head = self._request.method == "HEAD"
-        expected_bytes = None if is_head else head.content_length
+        expected_bytes = None if request.method == "HEAD" else head.content_length
         if self._cut is None:
             self._check_size(expected_bytes or 0, "The server announced")
-        if self._is_heard(signals.headers_received):
+        if self._listeners(signals.headers_received) is not seams.NOBODY:
             self._stop = self._send(signals.headers_received, headers=headers, body_length=expected_bytes)
-        types = self._request.meta.get("download_types")
-        if types is not None and head.status == 200 and not _is_wanted(headers.get("Content-Type"), types):
+        types = meta.get("download_types")
+        if types is not None and head.status == 200 and not _is_wanted(headers, types):
             self.flags.append("unwanted")
             return False
         return self._stop is None
@@ -294,10 +305,6 @@ class _Download:
             logger.warning(
                 "a response is larger than DOWNLOAD_WARNSIZE", extra={"url": self._request.url, "bytes": size}
             )
-
-    def _is_heard(self, signal: object) -> bool:
-        """Whether anybody listens: sending to nobody costs more than the rest of a small response."""
-        return seams.is_heard(self._crawler, signal)
 
     def _send(self, signal: object, **facts: Any) -> StopDownload | None:
         results = self._crawler.signals.send_catch_log(
@@ -356,13 +363,12 @@ def write_request(request: Request, target: Target) -> bytes:
     """Return *request* as it is sent: Host first, then its headers in their order, then its body."""
     headers, body, method = request.headers, request.body, request.method
     # As a plain dict: Headers' own methods bring into form again what is in form, at twice the cost.
-    given = dict(dict.items(headers))
-    hosts = given.get(b"Host")
+    hosts = dict.get(headers, b"Host")
     host = hosts[-1] if hosts else target.host
     lines = [b"%s %s HTTP/1.1" % (method.encode(), target.path), b"Host: " + host]
-    for name, values in given.items():
+    for name, values in dict.items(headers):
         if name not in _OWN_HEADERS:
-            lines += [name + b": " + value for value in values]
+            lines += [b"%s: %s" % (name, value) for value in values]
     if body or method in _BODY_METHODS:
         lines.append(b"Content-Length: %d" % len(body))
     head = b"\r\n".join(lines)
@@ -372,8 +378,9 @@ def write_request(request: Request, target: Target) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def _is_wanted(content_type: bytes | None, types: Sequence[str]) -> bool:
-    if not content_type:
+def _is_wanted(headers: Headers, types: Sequence[str]) -> bool:
+    values: list[bytes] | None = dict.get(headers, b"Content-Type")
+    if not values or not values[-1]:
         return True
-    media_type = content_type.partition(b";")[0].strip().lower().decode("latin-1")
+    media_type = values[-1].partition(b";")[0].strip().lower().decode("latin-1")
     return media_type in types or f"{media_type.partition('/')[0]}/*" in types or "*/*" in types
