@@ -91,18 +91,20 @@ class TrafficStats:
         return cls(crawler)
 
     def process_request(self, request: Request) -> None:
-        self._inc("downloader/request_count")
-        self._inc(f"downloader/request_method_count/{request.method}")
+        url, method = request.url, request.method
         # "GET /path HTTP/1.1", "Host: name" and the empty line have 22 characters around those of the URL.
-        url_bytes = len(request.url) - request.url.find("://") - 3
-        head_bytes = len(request.method) + url_bytes + 22 + _size(request.headers)
-        self._inc("downloader/request_bytes", head_bytes + len(request.body))
+        head_bytes = len(method) + len(url) - url.find("://") - 3 + 22 + _size(request.headers)
+        inc = self._inc
+        inc("downloader/request_count")
+        inc(f"downloader/request_method_count/{method}")
+        inc("downloader/request_bytes", head_bytes + len(request.body))
 
     def process_response(self, request: Request, response: Response) -> Response:
-        self._inc("downloader/response_count")
-        self._inc(f"downloader/response_status_count/{response.status}")
+        inc = self._inc
+        inc("downloader/response_count")
+        inc(f"downloader/response_status_count/{response.status}")
         # "HTTP/1.1 200 OK" and the empty line; other words of a status are a few bytes longer.
-        self._inc("downloader/response_bytes", len(response.body) + _size(response.headers) + 19)
+        inc("downloader/response_bytes", len(response.body) + _size(response.headers) + 19)
         return response
 
     def process_exception(self, request: Request, exception: Exception) -> None:
@@ -111,7 +113,11 @@ class TrafficStats:
 
 
 def _size(headers: Headers) -> int:
-    return sum(len(name) + len(value) + 4 for name, values in dict.items(headers) for value in values)
+    size = 0
+    for name, values in dict.items(headers):
+        for value in values:
+            size += len(name) + len(value) + 4
+    return size
 
 
 class DomainFeedback:

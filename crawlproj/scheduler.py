@@ -336,9 +336,10 @@ class Scheduler(RedisScheduler):  # type: ignore[misc]  # scrapy-redis has no ty
             request = self._robots.request_elsewhere(lease)
         else:
             request = make(lease) if make else decode_request(lease.url, lease.extra, self.spider)
-        request.meta[LEASE] = lease
-        request.meta["depth"] = lease.depth
-        request.meta.update(_PACED)
+        meta = request.meta
+        meta[LEASE] = lease
+        meta["depth"] = lease.depth
+        meta.update(_PACED)
         return request
 
     def _candidate(self, request: Request) -> Candidate:

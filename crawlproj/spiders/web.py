@@ -184,27 +184,28 @@ class WebSpider(Spider):
             request.callback, request.errback, request.dont_filter = self.parse, self.fail, True
         else:
             # Canonical URLs are as safe as Scrapy would make them, at a third of the cost of a request.
-            meta = {"verbatim_url": True}
-            request = Request(lease.url, self.parse, meta=meta, errback=self.fail, dont_filter=True)
-        config = self.config
+            verbatim = {"verbatim_url": True}
+            request = Request(lease.url, self.parse, meta=verbatim, errback=self.fail, dont_filter=True)
+        config, meta = self.config, request.meta
         if _path(lease).sitemap_level:
-            request.meta["download_cut"] = config.sitemap_bytes
+            meta["download_cut"] = config.sitemap_bytes
         else:
-            request.meta["download_cut"] = config.max_body
+            meta["download_cut"] = config.max_body
             if config.content_types:
-                request.meta["download_types"] = config.content_types
+                meta["download_types"] = config.content_types
         if lease.attempt + 1 >= config.max_attempts:
             # The last time, part of a page is better than nothing.
-            request.meta["download_fail_on_dataloss"] = False
+            meta["download_fail_on_dataloss"] = False
         return request
 
     def parse(self, response: Response, **kwargs: Any) -> Iterator[FetchedPage]:
-        lease: Lease = response.meta["crawl_lease"]
+        meta, status, flags = response.meta, response.status, response.flags
+        lease: Lease = meta["crawl_lease"]
         path = _path(lease)
-        if response.status in _REDIRECTS:
+        if status in _REDIRECTS:
             self._follow(response, lease, path)
-        page = self._page(lease, response.status, path)
-        page.latency_ms = int(response.meta.get("download_latency", 0) * 1000)
+        page = self._page(lease, status, path)
+        page.latency_ms = int(meta.get("download_latency", 0) * 1000)
         # As a plain dict: Headers' own methods bring into form again what is in form, at five times the cost.
         page.headers = {
             _HEADERS[name]: (b"\n" if name == _ROBOTS_TAG else b", ").join(values).decode("latin-1")
@@ -212,11 +213,11 @@ class WebSpider(Spider):
             if name in _HEADERS
         }
         page.body = response.body
-        page.truncated = not _CUT.isdisjoint(response.flags)
-        if "unwanted" in response.flags:
+        page.truncated = not _CUT.isdisjoint(flags)
+        if "unwanted" in flags:
             self.feed.judge(lease, Outcome.DONE, "content_type")
-        elif response.status >= 400:
-            self.feed.judge(lease, Outcome.DONE, f"http_{response.status}")
+        elif status >= 400:
+            self.feed.judge(lease, Outcome.DONE, f"http_{status}")
         yield FetchedPage(page, lease)
 
     def fail(self, failure: Failure) -> Iterator[FetchedPage]:
@@ -236,15 +237,16 @@ class WebSpider(Spider):
         return page
 
     def _page(self, lease: Lease, status: int, path: _Path) -> Page:
+        feed = self.feed
         return Page(
             url=lease.url,
-            run=self.feed.frontier.run,
+            run=feed.frontier.run,
             domain=lease.domain,
             depth=lease.depth,
             status=status,
             fetched_at_ms=int(time.time() * 1000),
             latency_ms=0,
-            shard=self.feed.number.number,
+            shard=feed.number.number,
             attempt=lease.attempt,
             partition=lease.partition,
             lease=lease.number,
@@ -298,8 +300,11 @@ class _Path(NamedTuple):
     sitemap_level: int = 0
 
 
+_DIRECT = _Path()
+
+
 def _path(lease: Lease) -> _Path:
     if not lease.extra:
-        return _Path()
+        return _DIRECT
     extra = json.loads(lease.extra)
     return _Path(int(extra.get("hops", 0)), str(extra.get("from", "")), int(extra.get("sitemap", 0)))
