@@ -25,6 +25,8 @@ _LIBRARY = Path(__file__).with_name("libpage.so")
 #: Versions of lexbor whose functions are as page.c declares them.
 _KNOWN_LEXBORS = frozenset({(3, 1)})
 
+#: The number lexbor gives to texts.
+_TEXT_TAG = 2
 #: What page.c wants to know of each tag, in the order of its bits.
 _KINDS: tuple[Set[int], ...] = (
     text.UNWRAPPED,
@@ -44,6 +46,7 @@ _KINDS: tuple[Set[int], ...] = (
     text.tag_ids({"iframe"}),
     text.tag_ids({"frame"}),
     text.tag_ids({"link"}),
+    {_TEXT_TAG},
 )
 _LINK_KINDS = {"a": 1 << 12, "area": 1 << 13, "iframe": 1 << 14, "frame": 1 << 15, "link": 1 << 16}
 _HEAD, _HREFS, _NAMES, _TEXT, _LINKED = range(5)

@@ -35,18 +35,20 @@ enum kind {
     IFRAME = 1 << 14,
     FRAME = 1 << 15,
     LINK = 1 << 16,
+    TEXT_NODE = 1 << 17,
     OF_HEAD = TITLE | META | BASE | LINK,
 };
 enum hint { HINT_BODY = 1, HINT_NOTHING = 0, HINT_SUSPECT = -1, HINT_BOILERPLATE = -2 };
 enum mode { FAST = 0, ALL = 1 };
 enum part { HEAD, HREFS, NAMES, TEXT, LINKED, PARTS };
-enum type { ELEMENT = 1, TEXT_NODE = 3 };
 enum { OK = 0, NO_MEMORY = 1, NOT_PARSED = 2 };
 
 #define PARAGRAPH_CHARS 40
 #define GENERATIONS 3
 #define MOST_NAMES_CHARS 200
+#define KNOWN_NAMES 64
 #define WITHOUT_EVENTS 1u
+#define MOST_BYTES (1u << 30)
 /* Links that hold links that hold links: enough is enough. */
 #define MOST_LINKED_BYTES (16u << 20)
 
@@ -67,7 +69,6 @@ static struct {
     void *(*next)(void *node);
     void *(*parent)(void *node);
     uintptr_t (*tag)(void *node);
-    unsigned (*type)(void *node);
     const char *(*text)(void *node, size_t *length);
     void *(*first_attribute)(void *element);
     void *(*next_attribute)(void *attribute);
@@ -92,7 +93,6 @@ const char *page_lend(void *library) {
         {&lexbor.next, "lxb_dom_node_next_noi"},
         {&lexbor.parent, "lxb_dom_node_parent_noi"},
         {&lexbor.tag, "lxb_dom_node_tag_id_noi"},
-        {&lexbor.type, "lxb_dom_node_type_noi"},
         {&lexbor.text, "lxb_dom_node_text_content"},
         {&lexbor.first_attribute, "lxb_dom_element_first_attribute_noi"},
         {&lexbor.next_attribute, "lxb_dom_element_next_attribute_noi"},
@@ -117,16 +117,22 @@ typedef struct {
 /* An element, a text, a comment: in the order of the page, so that what is inside of one follows it. */
 typedef struct {
     void *node;
-    const char *text;
-    size_t bytes;
-    size_t chars; /* of all text inside */
-    size_t parent, end;
-    long hint;    /* where its hint is; -1: its names say nothing, -2: not asked for yet */
-    size_t paragraph_chars; /* of the paragraphs directly inside */
-    double score;           /* as the block of the text */
+    const char *text; /* NULL: it is none */
+    double score;     /* as the block of the text */
+    uint32_t bytes;
+    uint32_t chars; /* of all text inside */
+    uint32_t paragraph_chars; /* of the paragraphs directly inside */
+    uint32_t parent, end;
+    int32_t hint; /* where its hint is; -1: its names say nothing, -2: not asked for yet */
     uint32_t kind;
-    bool is_text, is_element, is_gone;
+    bool is_gone;
 } item;
+
+/* Names met before: most of a page has the same few. */
+struct known {
+    size_t start, length;
+    int32_t number;
+};
 
 struct page {
     buffer parts[PARTS]; /* first: Python reads them */
@@ -135,11 +141,13 @@ struct page {
     const uint32_t *kinds;
     size_t kind_count;
     item *items;
-    size_t count, room;
-    size_t *blocks; /* those directly around paragraphs, in their order */
+    uint32_t count;
+    size_t room;
+    uint32_t *blocks; /* those directly around paragraphs, in their order */
     size_t block_count, block_room;
-    long hint_count;
-    size_t body, root; /* their places, 0: there is none */
+    struct known known[KNOWN_NAMES];
+    int32_t hint_count;
+    uint32_t body, root; /* their places, 0: there is none */
     bool is_new_line, is_space; /* stand before what is put next */
     bool no_memory;
 };
@@ -168,13 +176,13 @@ static void end_field(struct page *page, enum part part) { put(page, part, "", 1
 
 static bool is_first_byte(char byte) { return ((unsigned char)byte & 0xC0) != 0x80; }
 
-static size_t chars_in(const char *text, size_t bytes) {
-    size_t chars = 0;
+static uint32_t chars_in(const char *text, size_t bytes) {
+    uint32_t chars = 0;
     for (size_t i = 0; i < bytes; i++) chars += is_first_byte(text[i]);
     return chars;
 }
 
-static size_t add_item(struct page *page, void *node, size_t parent) {
+static uint32_t add_item(struct page *page, void *node, uint32_t parent) {
     if (!grow(page, (void **)&page->items, &page->room, page->count + 1, sizeof(item))) return 0;
     item *new = &page->items[page->count];
     memset(new, 0, sizeof *new);
@@ -182,16 +190,13 @@ static size_t add_item(struct page *page, void *node, size_t parent) {
     new->parent = parent;
     new->end = page->count + 1;
     new->hint = -2;
-    unsigned type = lexbor.type(node);
-    new->is_text = type == TEXT_NODE;
-    new->is_element = type == ELEMENT;
-    if (new->is_text) {
-        new->text = lexbor.text(node, &new->bytes);
-        if (new->text == NULL) new->bytes = 0;
+    uintptr_t tag = lexbor.tag(node);
+    new->kind = tag < page->kind_count ? page->kinds[tag] : 0;
+    if (new->kind & TEXT_NODE) {
+        size_t bytes = 0;
+        new->text = lexbor.text(node, &bytes);
+        new->bytes = new->text ? (uint32_t)bytes : 0;
         new->chars = chars_in(new->text, new->bytes);
-    } else {
-        uintptr_t tag = lexbor.tag(node);
-        new->kind = tag < page->kind_count ? page->kinds[tag] : 0;
     }
     return page->count++;
 }
@@ -199,9 +204,9 @@ static size_t add_item(struct page *page, void *node, size_t parent) {
 static void flatten(struct page *page) {
     void *body = lexbor.body(page->document), *root = lexbor.root(page->document);
     void *node = page->document;
-    size_t parent = 0;
+    uint32_t parent = 0;
     for (;;) {
-        size_t place = add_item(page, node, parent);
+        uint32_t place = add_item(page, node, parent);
         if (page->no_memory) return;
         if (node == body) page->body = place;
         if (node == root) page->root = place;
@@ -218,7 +223,7 @@ static void flatten(struct page *page) {
         }
         node = next;
     }
-    for (size_t i = page->count - 1; i > 0; i--) page->items[page->items[i].parent].chars += page->items[i].chars;
+    for (uint32_t i = page->count - 1; i > 0; i--) page->items[page->items[i].parent].chars += page->items[i].chars;
 }
 
 /* -- attributes -------------------------------------------------------------------------------------------- */
@@ -253,7 +258,7 @@ static void put_value(struct page *page, enum part part, const attribute *value)
 /* -- the head, and links ----------------------------------------------------------------------------------- */
 
 /* Four fields: a letter for what it is, and up to three values. */
-static void read_of_head(struct page *page, size_t place) {
+static void read_of_head(struct page *page, uint32_t place) {
     const item *it = &page->items[place];
     attribute values[] = {{0}, {0}, {0}, {0}};
     char letter = 0;
@@ -277,13 +282,13 @@ static void read_of_head(struct page *page, size_t place) {
     put(page, HEAD, &letter, 1);
     end_field(page, HEAD);
     find_attributes(it->node, values);
-    for (size_t i = place; it->kind & TITLE && i < it->end; i++)
-        if (page->items[i].is_text) put(page, HEAD, page->items[i].text, page->items[i].bytes);
+    for (uint32_t i = place; it->kind & TITLE && i < it->end; i++)
+        if (page->items[i].text) put(page, HEAD, page->items[i].text, page->items[i].bytes);
     for (int i = 0; i < 3; i++) put_value(page, HEAD, &values[i]);
 }
 
 /* Three fields: "link" for an element of that name, what its rel says, and where it leads. */
-static void read_link(struct page *page, size_t place) {
+static void read_link(struct page *page, uint32_t place) {
     const item *it = &page->items[place];
     attribute values[] = {{.name = it->kind & (IFRAME | FRAME) ? "src" : "href"}, {.name = "rel"}, {0}};
     find_attributes(it->node, values);
@@ -303,12 +308,26 @@ static void cut_names(struct page *page, size_t start) {
         if (is_first_byte(names->data[i]) && ++chars > MOST_NAMES_CHARS) names->length = i;
 }
 
+/* Returns the number of the names last put, which began at start; takes them back if the page had them before. */
+static int32_t number_of_names(struct page *page, size_t start) {
+    buffer *names = &page->parts[NAMES];
+    uint32_t hash = 2166136261u;
+    for (size_t i = start; i < names->length; i++) hash = (hash ^ (unsigned char)names->data[i]) * 16777619u;
+    struct known *known = &page->known[hash % KNOWN_NAMES];
+    size_t length = names->length - start;
+    if (known->length == length && memcmp(names->data + known->start, names->data + start, length) == 0) {
+        names->length = start;
+        return known->number;
+    }
+    *known = (struct known){start, length, page->hint_count};
+    return page->hint_count++;
+}
+
 /* Ask Python what the names of an element say. Three fields: names, style, role. */
-static void ask_hint(struct page *page, size_t place) {
+static void ask_hint(struct page *page, uint32_t place) {
     item *it = &page->items[place];
     if (it->hint != -2) return;
     it->hint = -1;
-    if (!it->is_element) return;
     enum { CLASS, ID, ITEMPROP, HIDDEN, ARIA, STYLE, ROLE };
     attribute values[] = {
         {.name = "class"}, {.name = "id"},   {.name = "itemprop"}, {.name = "hidden"}, {.name = "aria-hidden"},
@@ -330,15 +349,15 @@ static void ask_hint(struct page *page, size_t place) {
     else put(page, NAMES, values[STYLE].data, values[STYLE].length);
     end_field(page, NAMES);
     put_value(page, NAMES, &values[ROLE]);
-    it->hint = page->hint_count++;
+    it->hint = number_of_names(page, start);
 }
 
-static int hint_of(const struct page *page, size_t place, const signed char *hints) {
-    long hint = page->items[place].hint;
+static int hint_of(const struct page *page, uint32_t place, const signed char *hints) {
+    int32_t hint = page->items[place].hint;
     return hint < 0 ? HINT_NOTHING : hints[hint];
 }
 
-static int hint_of_block(const struct page *page, size_t place, const signed char *hints) {
+static int hint_of_block(const struct page *page, uint32_t place, const signed char *hints) {
     unsigned kind = page->items[place].kind;
     if (kind & ASIDE) return HINT_BOILERPLATE;
     if (kind & BODY) return HINT_NOTHING;
@@ -347,29 +366,29 @@ static int hint_of_block(const struct page *page, size_t place, const signed cha
 }
 
 /* Returns the block around another, or 0. */
-static size_t outside_of(const struct page *page, size_t place) {
+static uint32_t outside_of(const struct page *page, uint32_t place) {
     return page->items[place].kind & BODY ? 0 : page->items[place].parent;
 }
 
 /* -- the text ------------------------------------------------------------------------------------------------ */
 
-static void note_block(struct page *page, size_t paragraph) {
+static void note_block(struct page *page, uint32_t paragraph) {
     item *block = &page->items[page->items[paragraph].parent];
     if (page->items[paragraph].chars < PARAGRAPH_CHARS) return;
     if (block->paragraph_chars == 0) {
-        if (!grow(page, (void **)&page->blocks, &page->block_room, page->block_count + 1, sizeof(size_t))) return;
+        if (!grow(page, (void **)&page->blocks, &page->block_room, page->block_count + 1, sizeof(uint32_t))) return;
         page->blocks[page->block_count++] = page->items[paragraph].parent;
     }
     block->paragraph_chars += page->items[paragraph].chars;
 }
 
 /* Returns the block that most of the text of paragraphs is in, or 0. */
-static size_t block_of_paragraphs(struct page *page, const signed char *hints) {
+static uint32_t block_of_paragraphs(struct page *page, const signed char *hints) {
     item *items = page->items;
-    size_t scored[GENERATIONS];
+    uint32_t scored[GENERATIONS];
     double scores[GENERATIONS];
     for (size_t i = 0; i < page->block_count; i++) {
-        size_t place = page->blocks[i];
+        uint32_t place = page->blocks[i];
         double chars = (double)items[place].paragraph_chars, trust = 1.0;
         int count = 0;
         while (count < GENERATIONS) {
@@ -383,9 +402,9 @@ static size_t block_of_paragraphs(struct page *page, const signed char *hints) {
         for (int j = 0; j < count; j++) items[scored[j]].score += scores[j] * trust;
     }
     /* Of equals the one that was met first. */
-    size_t best = 0;
+    uint32_t best = 0;
     for (size_t i = 0; i < page->block_count; i++) {
-        size_t place = page->blocks[i];
+        uint32_t place = page->blocks[i];
         for (int j = 0; j < GENERATIONS; j++) {
             if (best == 0 || items[place].score > items[best].score) best = place;
             if ((place = outside_of(page, place)) == 0) break;
@@ -395,17 +414,17 @@ static size_t block_of_paragraphs(struct page *page, const signed char *hints) {
 }
 
 /* Take out of a block what has the name of boilerplate, innermost first; no name is believed of the greater part. */
-static void drop_named(struct page *page, size_t block, const signed char *hints) {
+static void drop_named(struct page *page, uint32_t block, const signed char *hints) {
     item *items = page->items;
     double chars = (double)items[block].chars;
-    for (size_t i = items[block].end - 1; i > block; i--) {
+    for (uint32_t i = items[block].end - 1; i > block; i--) {
         int hint = items[i].kind & NAMED ? hint_of(page, i, hints) : HINT_NOTHING;
         if (hint >= HINT_NOTHING) continue;
         double believed = chars * (hint == HINT_SUSPECT ? BELIEVED_SUSPECT : BELIEVED_BOILERPLATE);
-        size_t gone = items[i].chars;
+        uint32_t gone = items[i].chars;
         if ((double)gone >= believed) continue;
         items[i].is_gone = true;
-        for (size_t around = i; gone && around != block; around = items[around].parent) items[around].chars -= gone;
+        for (uint32_t around = i; gone && around != block; around = items[around].parent) items[around].chars -= gone;
     }
 }
 
@@ -451,14 +470,14 @@ static void put_folded(struct page *page, enum part part, const char *text, size
 }
 
 /* The text inside of an element. */
-static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned dropped) {
+static void put_lines(struct page *page, uint32_t block, unsigned unseen, unsigned dropped) {
     const item *items = page->items;
     bool is_new_line = false;
-    size_t last_around = block;
-    for (size_t i = block + 1; i < items[block].end;) {
+    uint32_t last_around = block;
+    for (uint32_t i = block + 1; i < items[block].end;) {
         const item *it = &items[i];
-        if (it->is_text) {
-            size_t around = it->parent;
+        if (it->text) {
+            uint32_t around = it->parent;
             while (around != block && items[around].kind & UNWRAPPED) around = items[around].parent;
             if (is_new_line || around != last_around) end_line(page, TEXT);
             put_folded(page, TEXT, it->text, it->bytes);
@@ -477,11 +496,11 @@ static void put_lines(struct page *page, size_t block, unsigned unseen, unsigned
     }
 }
 
-static void put_linked(struct page *page, size_t block) {
-    for (size_t i = block + 1; i < page->items[block].end; i++) {
+static void put_linked(struct page *page, uint32_t block) {
+    for (uint32_t i = block + 1; i < page->items[block].end; i++) {
         if (!(page->items[i].kind & ANCHOR)) continue;
-        for (size_t j = i; j < page->items[i].end; j++)
-            if (page->items[j].is_text) put_folded(page, LINKED, page->items[j].text, page->items[j].bytes);
+        for (uint32_t j = i; j < page->items[i].end; j++)
+            if (page->items[j].text) put_folded(page, LINKED, page->items[j].text, page->items[j].bytes);
         end_line(page, LINKED);
         if (page->parts[LINKED].length > MOST_LINKED_BYTES) return;
     }
@@ -516,12 +535,15 @@ void page_free(struct page *page) {
 int page_read(struct page *page, const char *html, size_t length, uint32_t links) {
     lexbor.clean(page->document);
     for (int i = 0; i < PARTS; i++) page->parts[i].length = 0;
-    page->count = page->block_count = page->body = page->root = 0;
+    page->count = 0;
+    page->block_count = page->body = page->root = 0;
+    memset(page->known, 0, sizeof page->known);
     page->hint_count = 0;
     page->no_memory = false;
+    if (length > MOST_BYTES) return NOT_PARSED;
     if (lexbor.parse(page->document, (const unsigned char *)html, length) != 0) return NOT_PARSED;
     flatten(page);
-    for (size_t i = 1; i < page->count && !page->no_memory; i++) {
+    for (uint32_t i = 1; i < page->count && !page->no_memory; i++) {
         unsigned kind = page->items[i].kind;
         if (kind & OF_HEAD || i == page->root) read_of_head(page, i);
         if (kind & links) read_link(page, i);
@@ -529,7 +551,7 @@ int page_read(struct page *page, const char *html, size_t length, uint32_t links
         if (kind & PARAGRAPH) note_block(page, i);
     }
     for (size_t i = 0; i < page->block_count && !page->no_memory; i++) {
-        size_t place = page->blocks[i];
+        uint32_t place = page->blocks[i];
         for (int j = 0; j < GENERATIONS && place != 0; j++, place = outside_of(page, place)) ask_hint(page, place);
     }
     return page->no_memory ? NO_MEMORY : OK;
@@ -543,7 +565,7 @@ int page_text(struct page *page, int mode, const signed char *hints) {
     if (mode == ALL) {
         put_lines(page, page->body, UNSEEN, 0);
     } else {
-        size_t block = block_of_paragraphs(page, hints);
+        uint32_t block = block_of_paragraphs(page, hints);
         if (block == 0) block = page->body;
         put_linked(page, block);
         page->is_new_line = page->is_space = false;
