@@ -3,10 +3,17 @@
 
 FROM python:3.11-slim-bookworm AS packages
 COPY requirements.txt .
-# Into an environment without pip, and only wheels: nothing is compiled, so nothing needs a compiler.
+# Into an environment without pip, and only wheels.
 RUN python -m venv --without-pip /venv \
  && pip --python /venv/bin/python install --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary=:all: --requirement requirements.txt
+
+# What reads pages in half the CPU; the same Debian as below.
+FROM gcc:14-bookworm AS native
+WORKDIR /build
+COPY Makefile ./
+COPY crawlproj/parsing/native crawlproj/parsing/native
+RUN make crawlproj/parsing/native/libpage.so
 
 FROM python:3.11-slim-bookworm
 # A number, not a name: Kubernetes' runAsNonRoot checks it. A new volume on /data gets the owner given here.
@@ -17,6 +24,7 @@ WORKDIR /srv/crawlproj
 COPY scrapy.cfg ./
 COPY profiles profiles
 COPY crawlproj crawlproj
+COPY --from=native /build/crawlproj/parsing/native/libpage.so crawlproj/parsing/native/
 COPY deploy/health.py deploy/
 # Beforehand: the root of a container is read-only.
 RUN python -m compileall -q crawlproj

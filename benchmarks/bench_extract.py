@@ -18,18 +18,19 @@ from typing import Any
 from measuring import Goal, Report, median, read_options, spread
 from scrapy.http import HtmlResponse
 from scrapy.linkextractors import LinkExtractor
-from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser
 
 from crawlproj.model.records import Page
 from crawlproj.model.urls import UrlRules
+from crawlproj.parsing import native
 from crawlproj.parsing.charset import transcode
-from crawlproj.parsing.extract import Extract, ExtractOptions, _hrefs, _read_head, extract
+from crawlproj.parsing.extract import ExtractOptions, extract
+from crawlproj.parsing.html import Html, TreeHtml
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import canonical_links
 from crawlproj.parsing.memory import settle_memory
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
-from crawlproj.parsing.text import TextMode, page_text
+from crawlproj.parsing.text import TextMode
 
 CACHE = Path(__file__).parent.parent / ".cache" / "python-doc"
 #: Pages of documentation of about 34 KB, as the issue has them.
@@ -67,25 +68,29 @@ def main() -> None:
         table.add(what, f"{median(all_ms):.3f}", spread(all_ms, ".3f"))
         return median(all_ms)
 
-    default = ExtractOptions()
     html = [page.body for page in pages]
-    hrefs = [_hrefs(parsed(body), default) for body in html]
-    texts = [page_text(parsed(body), "fast") for body in html]
+    hrefs = [by_python(body).hrefs(obey_rel_nofollow=True) for body in html]
+    texts = [by_python(body).text("fast") for body in html]
     measure("decode", lambda page: transcode(page.body, "text/html", False), pages)
     measure("hash of the body", lambda page: sha256(page.body).hexdigest(), pages)
     measure("look for hostile nesting", harmless, html)
-    measure("parse", parsed, html)
-    measure("title, metas", lambda tree: _read_head(tree, pages[0].url, default, Extract()), html, parsed)
-    measure("find links", lambda tree: _hrefs(tree, default), html, parsed)
+    for who, read in (("C", by_c), ("Python", by_python)):
+        if read is by_c and native.reader() is None:
+            continue
+        measure(f"parse, by {who}", read, html)
+        measure(f"title, metas, by {who}", lambda page: page.head(), html, read)
+        measure(f"find links, by {who}", lambda page: page.hrefs(obey_rel_nofollow=True), html, read)
+        for mode in MODES:
+            if mode != "article" or read is by_python:
+                measure(f"text, {mode}, by {who}", lambda page, mode=mode: page.text(mode), html, read)
     measure("resolve links", lambda found: canonical_links(found, pages[0].url, 5000, UrlRules()), hrefs)
-    for mode in MODES:
-        measure(f"text, {mode}", partial(page_text, mode=mode), html, parsed)
     measure("language", language_of, texts)
     measure("simhash", simhash, texts)
     whole = {}
     for mode in MODES:
-        read = partial(extract, options=ExtractOptions(text=mode))
-        whole[mode] = measure(f"extract() as a whole, {mode}", read, pages)
+        for fast in (False, True):
+            step = partial(extract, options=ExtractOptions(text=mode, fast=fast))
+            whole[mode] = measure(f"extract() as a whole, {mode}, CRAWL_FAST={int(fast)}", step, pages)
     theirs = measure("Scrapy LinkExtractor + parsel text", scrapy_reads, pages)
 
     for mode, target_ms in TARGET_MS.items():
@@ -104,8 +109,14 @@ def main() -> None:
     report.finish(options)
 
 
-def parsed(html: bytes) -> LexborHTMLParser:
-    return LexborHTMLParser(html, options=LexborDocumentOptions.WO_EVENTS)
+def by_c(html: bytes) -> Html:
+    reader = native.reader()
+    assert reader is not None
+    return reader.read(html, ("a", "area"))
+
+
+def by_python(html: bytes) -> Html:
+    return TreeHtml(html, ("a", "area"))
 
 
 def cpu_ms(

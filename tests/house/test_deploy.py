@@ -205,13 +205,22 @@ def test_the_image_runs_scrapy_as_a_user_with_a_number() -> None:
 
 
 def test_the_image_has_locked_packages_and_no_tools_to_build_more() -> None:
-    first, last = stages()
+    first, _, last = stages()
 
     [install] = [line for line in first if " install " in line]
     assert "--require-hashes" in install
     assert "--only-binary=:all:" in install
     assert "--without-pip" in install
     assert not any(re.search(r"\b(pip|apt-get|gcc|make)\b", line) for line in last if line.startswith("RUN"))
+
+
+def test_the_image_gets_the_library_that_its_own_stage_builds() -> None:
+    _, native, last = stages()
+    library = "crawlproj/parsing/native/libpage.so"
+
+    assert native[-1] == f"RUN make {library}"
+    assert f"COPY --from=native /build/{library} crawlproj/parsing/native/" in last
+    assert not is_sent_to_the_builder(library)
 
 
 def test_what_the_dockerfile_copies_is_here_and_sent_to_the_builder() -> None:
