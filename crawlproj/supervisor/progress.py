@@ -1,15 +1,10 @@
-"""How a crawl comes along, where nothing can be drawn: a line now and then, rewritten on a terminal."""
+"""How fast a crawl goes, and how it comes along in one line."""
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
-#: Seconds between lines where they cannot be rewritten.
-_LINE_EVERY_S = 5.0
 #: What 'now' means when people ask how fast it goes.
 _RECENT_S = 10.0
 
@@ -50,38 +45,3 @@ def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) ->
         f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
     )
-
-
-class Progress:
-    """Shows how a run comes along on *out*. *rewrites*: whether a line can be; by default, on a terminal."""
-
-    def __init__(
-        self, out: TextIO, *, rewrites: bool | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._out = out
-        self._rewrites = out.isatty() if rewrites is None else rewrites
-        self._clock = clock
-        self._started_s = self._told_s = clock()
-        self._pace = Pace()
-
-    def show(self, status: dict[str, Any]) -> None:
-        now_s = self._clock()
-        self._pace.note(now_s, status["fetched"])
-        line = progress_line(status, self._pace.recent, now_s - self._started_s)
-        if self._rewrites:
-            # A line that wraps could not be rewritten.
-            line = line[: shutil.get_terminal_size().columns - 1]
-            print(f"\r\x1b[2K{line}", end="", file=self._out, flush=True)
-        elif now_s - self._told_s >= _LINE_EVERY_S:
-            self._told_s = now_s
-            print(line, file=self._out, flush=True)
-
-    def say(self, text: str) -> None:
-        """Print *text* on lines of its own."""
-        print(f"\r\x1b[2K{text}" if self._rewrites else text, file=self._out, flush=True)
-
-    def end(self) -> float:
-        """End the line; returns the seconds the crawl took."""
-        if self._rewrites:
-            print(file=self._out)
-        return self._clock() - self._started_s

@@ -15,8 +15,10 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, Progress
+from crawlproj.supervisor.progress import Pace, progress_line
 
+#: Seconds between lines where nothing can be drawn.
+_LINE_EVERY_S = 5.0
 #: A process that was not heard of for so long is shown as silent.
 _SILENT_S = 15.0
 _MOST_ERRORS = 3
@@ -27,18 +29,17 @@ Line = tuple[str, str]
 
 
 class View:
-    """Shows a run on *out*: drawn in place on a terminal, else a line now and then. Used as `Progress` is."""
+    """Shows a run on *out*: drawn in place on a terminal, else a line now and then."""
 
     def __init__(self, out: TextIO, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._started_s = clock()
+        self._started_s = self._told_s = clock()
         self._pace = Pace()
         self._console = console_for(out)
-        self._plain: Progress | None = None
+        self._out = out
+        self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
-        if not self._console.is_terminal or self._console.is_dumb_terminal:
-            self._plain = Progress(out, rewrites=False, clock=clock)
 
     @property
     def pages_per_s(self) -> float:
@@ -53,8 +54,10 @@ class View:
         """Draw *status*: an overview, or at least what `status_of` tells."""
         now_s = self._clock()
         self._pace.note(now_s, status["fetched"])
-        if self._plain is not None:
-            self._plain.show(status)
+        if not self._draws:
+            if now_s - self._told_s >= _LINE_EVERY_S:
+                self._told_s = now_s
+                self.say(progress_line(status, self._pace.recent, now_s - self._started_s))
             return
         if self._live is None:
             self._live = Live(
@@ -66,8 +69,8 @@ class View:
 
     def say(self, text: str) -> None:
         """Print *text* on lines of its own, above what is drawn."""
-        if self._plain is not None:
-            self._plain.say(text)
+        if not self._draws:
+            print(text, file=self._out, flush=True)
         else:
             words = Text("\n".join(map(printable, text.splitlines())))
             # Wrapped by the terminal itself, so that a path can be copied in one piece.
@@ -78,7 +81,7 @@ class View:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        return self._clock() - self._started_s
+        return self.seconds
 
 
 def console_for(out: TextIO, width: int | None = None) -> Console:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Group
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, Progress
+from crawlproj.supervisor.progress import Pace
 from crawlproj.supervisor.view import (
     View,
     aligned,
@@ -244,18 +244,6 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_plain_lines(monkeypatch: pytest
 
     assert out.getvalue().startswith("   6 s  fetched 1,500")
     assert "\x1b" not in out.getvalue()
-
-
-def test_the_plain_line_is_rewritten_on_a_terminal() -> None:
-    out, clock = Terminal(), Clock()
-    progress = Progress(out, clock=clock)
-
-    progress.show(STATUS)
-    clock.now_s = 2
-    progress.show(STATUS | {"fetched": 1700})
-
-    assert out.getvalue().count("\r\x1b[2K") == 2
-    assert "\n" not in out.getvalue()
 
 
 def test_drawing_twice_a_second_costs_less_than_a_hundredth_of_a_core(
