@@ -50,7 +50,11 @@ def may_follow(tag: str, rel: str, *, obey_rel_nofollow: bool) -> bool:
 
 def canonical_of(links: Iterable[tuple[str, str]]) -> str:
     """Return the first canonical URL among the rel and href of *links*."""
-    return next((href for rel, href in links if href and "canonical" in rel.lower().split()), "")
+    for rel, href in links:
+        # Most say one word, and another one.
+        if href and rel != "stylesheet" and "canonical" in rel.lower().split():
+            return href
+    return ""
 
 
 class TreeHtml:

@@ -221,7 +221,7 @@ class NativeHtml:
         return [
             href
             for tag, rel, href in zip(tags, rels, hrefs, strict=True)
-            if may_follow(tag, rel, obey_rel_nofollow=obey_rel_nofollow)
+            if not (rel or tag) or may_follow(tag, rel, obey_rel_nofollow=obey_rel_nofollow)
         ]
 
     def text(self, mode: text.TextMode, *, is_last: bool = True) -> str:
