@@ -239,7 +239,8 @@ def _page_lines() -> Iterator[str]:
         "With `CRAWL_METRICS_PORT` every process serves its own, at the port + its number (shards), + 100 + "
         "its number (parsers), + 200 (the supervisor); `scrapy status --json` names them. With "
         "`CRAWL_METRICS_SHARED` there is one for all processes of a run on a host, at the port itself. "
-        "Counters go on after a restart. No label grows with the web."
+        "Counters go on after a restart; of a process that is gone, or was silent for three times "
+        "`CRAWL_FIGURES_SECONDS`, nothing else is told there. No label grows with the web."
     )
     for title, metrics in (
         ("Of every process, with its `run`, `kind` and `number`", METRICS),
