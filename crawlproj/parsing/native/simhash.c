@@ -14,7 +14,8 @@ typedef struct {
 
 static uint32_t crcs[256];
 
-static void make_crcs(void) {
+/* When the library is loaded: later, threads could meet here. */
+__attribute__((constructor)) static void make_crcs(void) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t crc = byte;
         for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0xEDB88320) : 0);
@@ -57,7 +58,6 @@ uint64_t text_simhash(const char *text, size_t length, size_t most_words, long *
     word *seen = calloc(room, sizeof *seen);
     *words = seen ? (long)count : -1;
     if (seen == NULL) return 0;
-    if (crcs[1] == 0) make_crcs();
     /* How many words have a bit is a number of its own for each of 64; in the first of these are the ones of all
      * of them, in the second the twos, and so on. */
     uint64_t digits[32] = {0};
