@@ -1,8 +1,8 @@
 /* What a page says, found in one walk through the tree that lexbor makes of its HTML.
  *
- * native.py loads this, and lends it the lexbor inside of selectolax. Nothing is known here of lexbor's
+ * __init__.py loads this, and lends it the lexbor inside of selectolax. Nothing is known here of lexbor's
  * structures: all goes through functions that it exports. What elements are, and what their names mean, Python
- * tells; tree.py and text.py do the same in Python, and both must come to the same, letter by letter.
+ * tells; html.py and text.py do the same in Python, and both must come to the same, letter by letter.
  *
  * A page is read by page_read(), which fills the parts HEAD, HREFS and NAMES: fields, each ended by a
  * zero byte, which no HTML contains. Its text is then made by page_text(). Whatever was got from a page is
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What Python says of each tag; native.py has the same numbers. */
+/* What Python says of each tag; __init__.py has them in this order. */
 enum kind {
     UNWRAPPED = 1 << 0, /* ends no line */
     UNSEEN = 1 << 1,
@@ -123,6 +123,7 @@ typedef struct {
     uint32_t chars; /* of all text inside */
     uint32_t paragraph_chars; /* of the paragraphs directly inside */
     uint32_t parent, end;
+    uint32_t around; /* the innermost element around it that ends a line */
     int32_t hint; /* where its hint is; -1: its names say nothing, -2: not asked for yet */
     uint32_t kind;
     bool is_gone;
@@ -189,6 +190,7 @@ static uint32_t add_item(struct page *page, void *node, uint32_t parent) {
     new->node = node;
     new->parent = parent;
     new->end = page->count + 1;
+    new->around = page->items[parent].kind & UNWRAPPED ? page->items[parent].around : parent;
     new->hint = -2;
     uintptr_t tag = lexbor.tag(node);
     new->kind = tag < page->kind_count ? page->kinds[tag] : 0;
@@ -253,7 +255,6 @@ static void put_value(struct page *page, enum part part, const attribute *value)
     put(page, part, value->data, value->length);
     end_field(page, part);
 }
-
 
 /* -- the head, and links ----------------------------------------------------------------------------------- */
 
@@ -473,16 +474,14 @@ static void put_folded(struct page *page, enum part part, const char *text, size
 static void put_lines(struct page *page, uint32_t block, unsigned unseen, unsigned dropped) {
     const item *items = page->items;
     bool is_new_line = false;
-    uint32_t last_around = block;
+    uint32_t around = block;
     for (uint32_t i = block + 1; i < items[block].end;) {
         const item *it = &items[i];
         if (it->text) {
-            uint32_t around = it->parent;
-            while (around != block && items[around].kind & UNWRAPPED) around = items[around].parent;
-            if (is_new_line || around != last_around) end_line(page, TEXT);
+            if (is_new_line || it->around != around) end_line(page, TEXT);
             put_folded(page, TEXT, it->text, it->bytes);
             is_new_line = false;
-            last_around = around;
+            around = it->around;
             i++;
         } else if (it->kind & unseen) {
             i = it->end;
