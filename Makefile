@@ -68,11 +68,9 @@ lock: $(DEV_READY)
 
 # Moved into place: a crawl may be using the last one.
 $(NATIVE): $(wildcard $(dir $(NATIVE))*.c)
-	@if command -v $(CC) > /dev/null; then \
-	  $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; \
-	else \
-	  echo "No C compiler ('$(CC)'): pages are read by Python, with twice the CPU."; \
-	fi
+	@{ command -v $(CC) > /dev/null \
+	  && $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; } \
+	|| echo "No C compiler that will do ('$(CC)'): pages are read by Python, with twice the CPU."
 
 clean:
 	rm -rf $(VENV) $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
