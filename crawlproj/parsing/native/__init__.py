@@ -25,6 +25,8 @@ _LIBRARY = Path(__file__).with_name("libpage.so")
 #: Versions of lexbor whose functions are as page.c declares them.
 _KNOWN_LEXBORS = frozenset({(3, 1)})
 
+#: That of page.c.
+_VERSION = 1
 #: The number lexbor gives to texts.
 _TEXT_TAG = 2
 #: What page.c wants to know of each tag, in the order of its bits.
@@ -68,6 +70,8 @@ class _Library:
         if version not in _KNOWN_LEXBORS:
             raise OSError("it was not tried with lexbor {}.{}".format(*version))
         library = ctypes.CDLL(str(_LIBRARY))
+        if library.page_version() != _VERSION:
+            raise OSError("it is of another version; run make")
         library.page_lend.restype = ctypes.c_char_p
         lexbor = ctypes.CDLL(selectolax.lexbor.__file__)
         if missing := library.page_lend(ctypes.c_void_p(lexbor._handle)):

@@ -507,6 +507,9 @@ static void put_linked(struct page *page, uint32_t block) {
 
 /* -- what Python calls --------------------------------------------------------------------------------------- */
 
+/* Another number whenever what passes between Python and this changes; __init__.py has the same. */
+int page_version(void) { return 1; }
+
 /* kinds says of each number of a tag what it is; it must stay where it is. */
 struct page *page_new(const uint32_t *kinds, size_t count) {
     struct page *page = calloc(1, sizeof *page);

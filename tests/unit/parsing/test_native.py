@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -191,7 +192,9 @@ def test_c_code_finds_the_same_depth(html: bytes, most: int) -> None:
 
 
 @pytest.fixture
-def _forgotten() -> None:
+def _forgotten() -> Iterator[None]:
+    native._library.cache_clear()
+    yield
     native._library.cache_clear()
 
 
@@ -205,7 +208,6 @@ def test_without_the_library_python_reads(
         assert native.reader() is None
 
     assert "`make` builds" in caplog.text
-    native._library.cache_clear()
 
 
 @pytest.mark.usefixtures("_forgotten")
@@ -217,7 +219,17 @@ def test_a_lexbor_that_was_never_tried_is_not_lent(
     assert native.reader() is None
 
     assert "99" in caplog.text
-    native._library.cache_clear()
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_a_library_of_another_version_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(native, "_VERSION", native._VERSION + 1)
+
+    assert native.reader() is None
+
+    assert "run make" in caplog.text
 
 
 @pytest.mark.usefixtures("_forgotten")
@@ -232,4 +244,3 @@ def test_a_library_that_cannot_be_loaded_is_told_once(
 
     assert caplog.text.count(str(broken)) >= 1
     assert len(caplog.records) == 1
-    native._library.cache_clear()
