@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 #: Collect settlements and candidates for this long before a turn, so that one round trip serves many.
 _LINGER_S = 0.01
+#: Domains that are due as soon as this are leased with those that are, so that they can be asked in time.
+_AHEAD_S = 0.1
+#: How long before a domain is due its partition is looked at: about as long as a turn takes.
+_EARLY_S = 0.03
 #: How often a turn is taken when nothing calls for one.
 _MAX_REST_S = 5.0
 #: How often a shard asks whether the limit of pages leaves something for it.
@@ -584,17 +588,18 @@ class Feed:
             chain_ms=int(self._limits.chain_s * 1000),
             # They wait here for their domain's delay: half of the room is for those that can go at once.
             behind=max(0, self._limits.batch // 2 - self.pacer.buffered) // len(due),
+            ahead_ms=int(_AHEAD_S * 1000),
         )
-        self.metrics.refill_seconds.add(self._clock() - asked_s)
+        lent_s = self._clock()
+        self.metrics.refill_seconds.add(lent_s - asked_s)
         for lease in leases:
             self._held[lease.token] = _Held(lease)
             self._by_partition[lease.partition] = self._by_partition.get(lease.partition, 0) + 1
         self._note_due(due_in_ms)
         await self._take_back(promised - len(leases))
-        await self._gate.recall_robots(leases, self._clock())
-        now_s = self._clock()
+        await self._gate.recall_robots(leases, self._clock(), _AHEAD_S)
         for lease in leases:
-            self.pacer.add(lease, now_s)
+            self.pacer.add(lease, lent_s)
         return bool(leases)
 
     async def _look_at_queue(self, now_s: float) -> None:
@@ -658,7 +663,7 @@ class Feed:
         for partition, ms in due_in_ms.items():
             # A wake that came while we waited for this answer is newer than the answer.
             if partition in self._holdings.holds and partition not in self._woken:
-                self._due_at_s[partition] = now_s + ms / 1000 if ms >= 0 else math.inf
+                self._due_at_s[partition] = now_s + ms / 1000 - _EARLY_S if ms >= 0 else math.inf
 
     def _settle_later(self, settlement: Settlement, next_at_s: float) -> None:
         if settlement.outcome is Outcome.RETRY:
@@ -752,6 +757,8 @@ class Feed:
         due_in_s = self.pacer.due_in_s(now_s)
         if due_in_s is None or self._closing:
             return
+        # Those that become due meanwhile go with it: a turn of the engine for each would cost more.
+        due_in_s = max(due_in_s, _LINGER_S)
         if self._timer is not None:
             if self._timer_at_s <= now_s + due_in_s:
                 return

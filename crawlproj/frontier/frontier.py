@@ -79,18 +79,25 @@ class Frontier:
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
-        self, wanted: Sequence[tuple[Hold, int]], *, chain: int, chain_ms: int, behind: int = 2**31
+        self,
+        wanted: Sequence[tuple[Hold, int]],
+        *,
+        chain: int,
+        chain_ms: int,
+        behind: int = 2**31,
+        ahead_ms: int = 0,
     ) -> tuple[list[Lease], dict[int, int]]:
         """Lend up to so many URLs of each partition held, of domains that are due, a chain of each domain.
 
-        Of a partition, no more than *behind* wait behind the first of their chain. A domain stays checked out
-        until all its leases are settled. Returns the leases, and for each partition the ms until its next
-        domain is due (-1: none waits). Raises Fenced.
+        Also of domains that will be due within *ahead_ms*: each lease says when. Of a partition, no more than
+        *behind* wait behind the first of their chain. A domain stays checked out until all its leases are
+        settled. Returns the leases, and for each partition the ms until its next domain is due (-1: none
+        waits). Raises Fenced.
         """
         calls = [
             (
                 self._keys(hold.partition),
-                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number, behind],
+                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number, behind, ahead_ms],
             )
             for hold, count in wanted
         ]
@@ -98,10 +105,9 @@ class Frontier:
         due_in_ms: dict[int, int] = {}
         for (hold, _), answer in zip(wanted, await self.door.run_many("lease_urls", calls), strict=True):
             due_in_ms[hold.partition] = int(answer[0])
-            for at in range(1, len(answer), 3):
-                lease = Lease.from_token(
-                    answer[at], hold.partition, hold.epoch, int(answer[at + 1]), int(answer[at + 2])
-                )
+            for at in range(1, len(answer), 4):
+                token, *numbers = answer[at : at + 4]
+                lease = Lease.from_token(token, hold.partition, hold.epoch, *map(int, numbers))
                 hold.number = max(hold.number, lease.number)
                 leases.append(lease)
         return leases, due_in_ms

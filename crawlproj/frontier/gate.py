@@ -152,14 +152,14 @@ class Gate:
             )
             del self._traps.news[: len(closed)]
 
-    async def recall_robots(self, leases: Iterable[Lease], now_s: float) -> None:
-        """Learn what others found out about the robots.txt of the sites of *leases*."""
+    async def recall_robots(self, leases: Iterable[Lease], now_s: float, ahead_s: float = 0.0) -> None:
+        """Learn what others found out about the robots.txt of the sites of *leases*, due within *ahead_s*."""
         if self.robots is None:
             return
         unknown: defaultdict[int, set[str]] = defaultdict(set)
         for lease in leases:
             origin = origin_of(lease.url)
-            if self.robots.cache.get(origin, now_s) is None and origin not in self._robots_news:
+            if self.robots.cache.get(origin, now_s + ahead_s) is None and origin not in self._robots_news:
                 unknown[lease.partition].add(origin)
         if unknown:
             for origin, known in (await self.robots.store.read(unknown)).items():

@@ -40,7 +40,7 @@ class Candidate:
 class Lease:
     """A URL lent to a shard. ``token`` is what the partition knows it by.
 
-    ``fails`` and ``delay_ms`` are those of its domain when it was lent.
+    ``fails`` and ``delay_ms`` are those of its domain when it was lent, which is due ``wait_ms`` later.
     """
 
     token: bytes
@@ -55,13 +55,16 @@ class Lease:
     extra: str
     fails: int
     delay_ms: int
+    wait_ms: int = 0
 
     @classmethod
-    def from_token(cls, token: bytes, partition: int, epoch: int, fails: int = 0, delay_ms: int = 0) -> Lease:
+    def from_token(
+        cls, token: bytes, partition: int, epoch: int, fails: int = 0, delay_ms: int = 0, wait_ms: int = 0
+    ) -> Lease:
         number, lane, domain, entry = token.decode().split(" ", 3)
         depth, attempt, url, extra = decode_entry(entry, domain)
         place = (token, partition, epoch, int(number), int(lane), domain)
-        return cls(*place, depth, attempt, url, extra, fails, delay_ms)
+        return cls(*place, depth, attempt, url, extra, fails, delay_ms, wait_ms)
 
 
 def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: str = "") -> str:

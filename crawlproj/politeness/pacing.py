@@ -168,11 +168,13 @@ class Pacer:
         self._order = count()
 
     def add(self, lease: Lease, now_s: float) -> None:
+        """Take in *lease*, which was received at *now_s*."""
         line = self._lines.get(lease.domain)
         if line is None:
             rule = self.rules.rule(lease.domain)
             delay_s = max(rule.delay_s, lease.delay_ms / 1000)
-            line = _Line(lease.domain, rule.delay_s, delay_s, rule.at_once, lease.fails, now_s)
+            due_s = now_s + lease.wait_ms / 1000
+            line = _Line(lease.domain, rule.delay_s, delay_s, rule.at_once, lease.fails, due_s)
             self._lines[lease.domain] = line
         line.waiting.append(lease)
         self.buffered += 1

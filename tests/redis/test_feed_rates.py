@@ -120,15 +120,21 @@ class Simulation:
         await self.feed.number.claim()
         await self.feed._keep()
 
-    async def pass_time(self, seconds: float, answer: Callable[[str], Ended], turn_s: float = TURN_S) -> None:
-        """Take turns for so long; every request ends at once with *answer* of its domain."""
+    async def pass_time(
+        self, seconds: float, answer: Callable[[str], Ended], turn_s: float = TURN_S, *, looks: int = 1
+    ) -> None:
+        """Take turns for so long, each with so many *looks* at what may be fetched.
+
+        Every request ends at once with *answer* of its domain.
+        """
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             await self.feed._turn()
-            while (one := self.feed.take()) is not None:
-                self.asked_s.setdefault(one.domain, []).append(self.now_s)
-                self._end(one, answer(one.domain))
-            self.now_s += turn_s
+            for _ in range(looks):
+                while (one := self.feed.take()) is not None:
+                    self.asked_s.setdefault(one.domain, []).append(self.now_s)
+                    self._end(one, answer(one.domain))
+                self.now_s += turn_s / looks
 
     def _end(self, one: Lease | RobotsFetch, ended: Ended) -> None:
         if isinstance(one, RobotsFetch):
@@ -175,6 +181,20 @@ async def test_two_thousand_domains_are_fetched_at_the_rate_they_allow_whatever_
     assert of_others >= 0.98 * 2000 * 10
     for asked_s in simulation.asked_s.values():
         assert min(gaps(asked_s)) > 0.999
+
+
+async def test_a_domain_is_asked_when_it_is_due_and_not_only_in_the_turn_after(
+    simulate: Callable[..., Simulation],
+) -> None:
+    # Chains of one: every URL comes from Redis.
+    simulation = simulate(CRAWL_CHAIN=1)
+    await simulation.fill({f"d{number}.test": 12 for number in range(50)})
+    await simulation.open()
+
+    await simulation.pass_time(5.0, lambda domain: Ended(200), turn_s=0.03, looks=6)
+
+    # A look later than due at most; a delay is no multiple of a turn.
+    assert all(0.999 < gap < 1.006 for asked_s in simulation.asked_s.values() for gap in gaps(asked_s))
 
 
 async def test_domains_that_wait_after_their_robots_txt_do_not_keep_others_from_being_asked(

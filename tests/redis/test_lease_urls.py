@@ -1,4 +1,4 @@
-"""lease_urls: only due domains, one chain of each, told again when the answer was lost."""
+"""lease_urls: only domains due now or soon, one chain of each, told again when the answer was lost."""
 
 from __future__ import annotations
 
@@ -48,6 +48,33 @@ async def test_only_domains_that_are_due_are_lent_the_longest_due_first(owned: F
 
     owned.now_ms += 1001
     assert [lease.domain for lease in await owned.lease()] == ["a.test", "b.test"]
+
+
+async def test_domains_that_will_be_due_soon_are_lent_with_how_long_they_have_to_wait(
+    owned: FrontierAtHand,
+) -> None:
+    for wait_ms, name in ((50, "a"), (100, "b"), (101, "c")):
+        await owned.admit(f"https://{name}.test/1", f"https://{name}.test/2")
+        [lease] = await owned.lease()
+        await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=wait_ms)])
+
+    leases, due_in_ms = await owned.frontier.lease([(owned.hold, 10)], chain=1, chain_ms=1000, ahead_ms=100)
+
+    assert [(lease.domain, lease.wait_ms) for lease in leases] == [("a.test", 50), ("b.test", 100)]
+    assert due_in_ms == {0: 101}
+
+
+async def test_a_lease_told_again_says_how_long_its_domain_still_has_to_wait(owned: FrontierAtHand) -> None:
+    await owned.admit("https://a.test/1", "https://a.test/2")
+    [lease] = await owned.lease()
+    await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=80)])
+    lost = Hold(0, owned.hold.epoch, owned.hold.number)
+    await owned.frontier.lease([(lost, 10)], chain=1, chain_ms=1000, ahead_ms=100)
+    owned.now_ms += 30
+
+    [again] = await owned.lease()
+
+    assert again.wait_ms == 50
 
 
 async def test_the_answer_tells_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:

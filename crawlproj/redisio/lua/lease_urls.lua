@@ -1,4 +1,4 @@
--- lease_urls: lend the owner URLs of domains that are due, a chain of each, and check those domains out.
+-- lease_urls: lend the owner URLs of domains that are due, or soon will be, a chain of each, and check those domains out.
 -- KEYS[1] meta     hash    epoch; counters; sleep
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> next out fails admitted fetched delay bytes parked
@@ -7,7 +7,8 @@
 -- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how many  ARGV[4] longest chain
 -- ARGV[5] longest time a chain may take (ms)  ARGV[6] number of the last lease the owner has received
 -- ARGV[7] how many may be behind the first of a chain, in all chains
--- returns {ms until the next domain is due (-1: none waits), then per lease: token, fails, delay}
+-- ARGV[8] how soon a domain that is not due yet must be (ms)
+-- returns {ms until the next domain is due (-1: none waits), then per lease: token, fails, delay, ms until its domain is due}
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return redis.error_reply('FENCED epoch ' .. ARGV[1] .. ' is over, now ' .. tostring(meta[1])) end
 local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -17,9 +18,9 @@ if now == 0 then
 end
 local number, reply, size, added, gone, changed = tonumber(meta[2] or 0), {0}, 1, {}, {}, {}
 local first, behind = number, tonumber(ARGV[7])
-local function tell(token, fails, delay)
-  reply[size + 1], reply[size + 2], reply[size + 3] = token, fails, delay
-  size, room = size + 3, room - 1
+local function tell(token, due, fails, delay)
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = token, fails, delay, math.max(0, due - now)
+  size, room = size + 4, room - 1
 end
 -- A list in parts that a command can take as arguments.
 local function parts(list)
@@ -29,11 +30,11 @@ if number > tonumber(ARGV[6]) then
   -- The answer to an earlier call was lost on its way: those leases are told again.
   for _, token in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[6], '+inf')) do
     local state = redis.call('HGET', KEYS[3], string.match(token, '^%d+ %d (%S+) '))
-    tell(token, string.match(state, '^%d+ %d+ (%d+) %d+ %d+ (%d+) '))
+    tell(token, string.match(state, '^(%d+) %d+ (%d+) %d+ %d+ (%d+) '))
   end
 end
 while room > 0 do
-  local due_domains = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', #gone, math.min(room, 1000))
+  local due_domains = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now + ARGV[8], 'LIMIT', #gone, math.min(room, 1000))
   if #due_domains == 0 then break end
   local states = redis.call('HMGET', KEYS[3], unpack(due_domains))
   for n, domain in ipairs(due_domains) do
@@ -51,7 +52,7 @@ while room > 0 do
         number = number + 1
         local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entries[at]
         added[#added + 1], added[#added + 2] = number, token
-        tell(token, fails, delay)
+        tell(token, due, fails, delay)
       end
       left = left - #entries
     end

@@ -193,6 +193,16 @@ def test_other_domains_go_meanwhile() -> None:
     assert taken[50] is None
 
 
+def test_a_domain_lent_before_it_is_due_is_not_asked_sooner() -> None:
+    early = lease("a.test")
+    early.wait_ms = 500
+    pacer = filled(early)
+
+    assert pacer.take(0.499) is None
+    assert pacer.due_in_s(0.4) == pytest.approx(0.1)
+    assert pacer.take(0.5) is early
+
+
 def test_several_at_once_start_a_delay_apart() -> None:
     pacer = filled(*(lease("fast.test", number) for number in range(1, 6)))
 
