@@ -115,15 +115,21 @@ def process_cpu_s(pid: int) -> float:
 
 
 class RedisServer:
-    """A redis-server on a unix socket while the ``with`` block runs. No AOF unless *aof*."""
+    """A redis-server on a unix socket while the ``with`` block runs. No AOF unless *aof*.
 
-    def __init__(self, path: str, *, aof: bool = False) -> None:
+    It begins with what the file *snapshot* holds, as SAVE wrote it; without one it is empty.
+    """
+
+    def __init__(self, path: str, *, aof: bool = False, snapshot: Path | None = None) -> None:
         self._path = path
         self._aof = aof
+        self._snapshot = snapshot
 
     def __enter__(self) -> Self:
         # Not a long name: a socket's path has 107 bytes at most.
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        if self._snapshot:
+            shutil.copy(self._snapshot, self.folder / "dump.rdb")
         self._socket_path = self.folder / "redis.sock"
         self.url = f"unix://{self._socket_path}"
         self._child = subprocess.Popen(

@@ -21,6 +21,8 @@ from random import Random
 from types import TracebackType
 from typing import Self, cast
 
+import uvloop
+
 from crawlproj.simweb.words import WORDS
 
 #: Sites that the others link to.
@@ -62,6 +64,7 @@ class PageServer:
         )
         assert self._child.stdout is not None
         self.port = int(self._child.stdout.readline())
+        self.pid = self._child.pid
         return self
 
     def __exit__(
@@ -197,5 +200,5 @@ if __name__ == "__main__":
     parser.add_argument("log", type=Path)
     parser.add_argument("certificate", nargs="?", default="")
     given = parser.parse_args()
-    asked = asyncio.run(serve(given.links, given.page_bytes, given.close_after, given.certificate))
+    asked = uvloop.run(serve(given.links, given.page_bytes, given.close_after, given.certificate))
     given.log.write_text(json.dumps(asked))
