@@ -66,6 +66,7 @@ class Frontier:
         self._domain_bytes = domain_bytes
         self._trapped_urls = max(1, trapped_urls // partitions)
         self._now_ms = now_ms
+        self._known_keys: dict[int, list[str]] = {}
 
     async def admit(self, candidates: Iterable[Candidate]) -> Admitted:
         """Take in *candidates* that were never admitted before. Any process may, at any time."""
@@ -247,13 +248,16 @@ class Frontier:
             await self.door.run_many("release_partition", calls)
 
     def _keys(self, partition: int) -> list[str]:
-        return [
-            keys.meta(self.run, partition),
-            keys.ready(self.run, partition),
-            keys.domains(self.run, partition),
-            keys.leases(self.run, partition),
-            keys.queue_prefix(self.run, partition),
-        ]
+        known = self._known_keys.get(partition)
+        if known is None:
+            known = self._known_keys[partition] = [
+                keys.meta(self.run, partition),
+                keys.ready(self.run, partition),
+                keys.domains(self.run, partition),
+                keys.leases(self.run, partition),
+                keys.queue_prefix(self.run, partition),
+            ]
+        return known
 
     def _parking_keys(self, partition: int) -> list[str]:
         return [

@@ -39,6 +39,9 @@ def shape_of(url: str) -> str:
     """
     start = url.find("/", 8)
     path, mark, query = url[start:].partition("?")
+    # Dates, numbers and all ids but some UUIDs have a digit.
+    if not mark and path.count("-") < 4 and _NUMBER.search(path) is None:
+        return ""
     # No canonical path has braces of its own.
     shape = _NUMBER.sub("{n}", _DATE.sub("{date}", _ID.sub("{id}", path)))
     if not mark and shape == path:
