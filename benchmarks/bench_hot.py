@@ -147,7 +147,7 @@ def tell(report: Report, domains: int, found: dict[Variant, list[Seen]]) -> None
         )
     table.notes.append(
         "Allowed is a page for each domain and delay, as if answers took no time. The delay counts from the "
-        "end of an answer, so a little less can be had; how long answers took is part of how late a domain was "
+        "end of an answer, so a little less can be had; how long answers took is part of how late it was "
         f"asked. Server, Redis and shards share the cores; pages have {PAGE_BYTES:,} bytes."
     )
     shares = {
