@@ -43,7 +43,10 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
 #: One for all pages: a new one for each costs a third more. So pages are packed, and unpacked, in one thread.
-_compressor = zstandard.ZstdCompressor(level=1)
+#: By level 1 as it is for large inputs: what zstd itself takes for small ones costs 8 % more and saves 1 %.
+_compressor = zstandard.ZstdCompressor(
+    compression_params=zstandard.ZstdCompressionParameters.from_level(1, write_content_size=True)
+)
 _decompressor = zstandard.ZstdDecompressor()
 
 
