@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: How long a parser that was told to stop may take over the pages at hand and its last segment.
 _COMMIT_S = 5.0
+#: How long it may take to go once it has nothing to wait for but Redis.
+_GO_S = 1.0
 
 
 class ParserThread:
@@ -62,9 +64,11 @@ class ParserThread:
         await asyncio.wait([self.done], timeout=_COMMIT_S)
         if not self.done.done():
             logger.warning("parser did not come to an end; its pages are taken back later")
-            if self._cancel is not None:
-                self._cancel()
             self._extractor.kill()
+            # One that was reading a page ends by that, and disconnects; a cancel would cut that short.
+            await asyncio.wait([self.done], timeout=_GO_S)
+            if self._cancel is not None and not self.done.done():
+                self._cancel()
 
     def _work(self) -> None:
         try:

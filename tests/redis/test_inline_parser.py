@@ -93,7 +93,11 @@ async def test_what_it_has_no_time_for_stays_in_the_queue(
 ) -> None:
     urls = await put(door, *["<p>words"] * 3000)
     parser = parser_of(CRAWL_DRAIN_SECONDS=0)
-    await wait_until(PageQueue(door, RUN).parsers)
+
+    async def has_begun() -> bool:
+        return await PageQueue(door, RUN).length() < len(urls)
+
+    await wait_until(has_begun)
 
     await parser.drain()
 
