@@ -11,10 +11,17 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from crawlproj.redisio import embedded
 from crawlproj.redisio.client import Door
+
+# Three tests run at once, beside whatever else the machine does: no example is too slow.
+hypothesis.settings.register_profile(
+    "shared machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("shared machine")
 
 READY_S = 20.0
 

@@ -103,7 +103,7 @@ async def test_a_wake_that_overtakes_an_answer_is_not_forgotten(shards: Shards) 
 
 async def test_candidates_are_safe_before_their_page_is_settled(shards: Shards) -> None:
     await shards.admit("https://a.test/")
-    shard = await shards.open()
+    shard = await shards.open(limits=LONG)
     await until(lambda: shard.feed.pacer.buffered)
     [lease] = shard.take_leases()
 
@@ -113,7 +113,7 @@ async def test_candidates_are_safe_before_their_page_is_settled(shards: Shards) 
     await until(lambda: shard.feed.pacer.buffered)
 
     assert [one.url for one in shard.take_leases()] == ["https://b.test/"]
-    assert not shard.feed.has_unsent
+    await until(lambda: not shard.feed.has_unsent)
 
 
 async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, door: Door) -> None:

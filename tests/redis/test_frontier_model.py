@@ -380,7 +380,6 @@ def test_redis_and_the_model_agree_after_every_step(redis_url: str, tmp_path: Pa
                 settings=settings(
                     max_examples=40,
                     stateful_step_count=30,
-                    deadline=None,
                     # No shrinking: it would go on for minutes.
                     phases=[Phase.explicit, Phase.reuse, Phase.generate],
                     suppress_health_check=list(HealthCheck),

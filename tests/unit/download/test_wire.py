@@ -104,7 +104,7 @@ def test_a_body_without_a_length_ends_with_the_connection(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [*QUIRKS.values(), OK + b"\r\nhello"], ids=[*QUIRKS, "no length"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_the_pieces_make_no_difference(data: bytes, drawn: st.DataObject) -> None:
     cuts = sorted(drawn.draw(st.sets(st.integers(1, len(data) - 1), max_size=20)))

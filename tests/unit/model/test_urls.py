@@ -126,13 +126,13 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
     assert told == [" ".join(map(str, rest)) for _, *rest in GOLDEN]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(canonical_urls)
 def test_a_canonical_url_is_its_own_canonical_form(url: str) -> None:
     assert canonicalise(url) == url
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(canonical_urls)
 def test_a_canonical_url_is_ascii_without_spaces_fragment_or_credentials(url: str) -> None:
     authority = url.partition("://")[2].partition("/")[0]
@@ -145,7 +145,7 @@ def test_a_canonical_url_is_ascii_without_spaces_fragment_or_credentials(url: st
     assert not host_of(url).endswith(".")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(canonical_urls)
 def test_a_domain_is_the_host_or_a_parent_of_it(url: str) -> None:
     host, domain = host_of(url), domain_of(url)
@@ -154,7 +154,7 @@ def test_a_domain_is_the_host_or_a_parent_of_it(url: str) -> None:
     assert f".{host}".endswith(f".{domain}")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(canonical_urls)
 def test_expanding_what_was_shortened_gives_the_url(url: str) -> None:
     domain = domain_of(url)
@@ -271,7 +271,7 @@ def test_a_clean_url_is_canonical_and_stays_as_it_is(url: str, rules: UrlRules) 
     assert canonicalise(clean) == clean
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(canonical_urls)
 def test_any_canonical_url_can_be_cleaned(url: str) -> None:
     clean = UrlRules().clean(url)

@@ -485,4 +485,4 @@ class PacerMachine(RuleBasedStateMachine):
 
 
 TestAnyOrderOfEvents = PacerMachine.TestCase
-TestAnyOrderOfEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrderOfEvents.settings = settings(max_examples=60, stateful_step_count=40)

@@ -68,7 +68,7 @@ _some_text = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_s
 _texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=4)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.fixed_dictionaries(
