@@ -58,7 +58,7 @@ def soak(options: Options, seconds: int) -> Courses:
             while process.poll() is None and time.monotonic() - begun_s < seconds + 60:
                 time.sleep(seconds / 180)
                 for host in (folder / "data" / "runs" / "web" / "metrics").glob("*"):
-                    _look(host, time.monotonic() - begun_s, courses)
+                    _look(host, time.monotonic() - begun_s, courses, live_s=seconds / 36)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -88,8 +88,9 @@ def _start(folder: Path, seeds: Path, redis: RedisServer, seconds: int) -> subpr
     )
 
 
-def _look(folder: Path, now_s: float, courses: Courses) -> None:
-    for told in read_all(folder):
+def _look(folder: Path, now_s: float, courses: Courses, *, live_s: float) -> None:
+    """Add what processes have told to *courses*, unless it is older than *live_s*, ten times the interval."""
+    for told in read_all(folder, live_s):
         gauges = told.snapshot.gauges
         for figure in FIGURES:
             if told.is_live and figure in gauges:
