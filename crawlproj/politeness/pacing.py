@@ -25,6 +25,8 @@ _SLOWER, _FASTER = 2.0, 0.95
 _PAGE_STATUSES = frozenset({408, 500})
 #: Nobody means a longer Retry-After than this.
 MOST_RETRY_AFTER_S = 30 * 86400.0
+#: The order of domains may have so many in it that are gone.
+_MOST_GONE = 100
 
 
 class Trouble(Enum):
@@ -310,3 +312,7 @@ class Pacer:
         # Its clock is then with the frontier: every settlement says when the domain is due.
         if not line.waiting and not line.in_flight:
             del self._lines[line.domain]
+            if len(self._heap) > 2 * len(self._lines) + _MOST_GONE:
+                # Those withdrawn from may rest for a day, and there may be a million of them by then.
+                self._heap = [entry for entry in self._heap if self._lines.get(entry[2].domain) is entry[2]]
+                heapq.heapify(self._heap)
