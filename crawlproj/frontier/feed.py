@@ -299,12 +299,14 @@ class Feed:
 
     def _robots_known(self, fetch: RobotsFetch, rules: RobotRules, ended: Ended) -> None:
         now_s = self._clock()
-        known = self._gate.learn(fetch.origin, rules, now_s)
         if rules.crawl_delay_s and self.pacer.slow_down(fetch.domain, rules.crawl_delay_s):
-            held = (h for h in self._held.values() if not h.has_ended)
-            behind = next(h.lease for h in held if h.lease.domain == fetch.domain)
-            self._settle_later(Settlement(behind, Outcome.PACED), 0.0)
+            behind = [h.lease for h in self._held.values() if h.lease.domain == fetch.domain]
+            # None when it came so late that everything was given back.
+            if behind:
+                self._settle_later(Settlement(behind[0], Outcome.PACED), 0.0)
         next_at_s, park = self.pacer.asked(fetch.domain, ended, now_s)
+        # Rules that end before their domain may be asked again would be fetched over and over, and no page.
+        known = self._gate.learn(fetch.origin, rules, now_s, least_s=2 * (next_at_s - now_s))
         if known.rules.retry:
             for lease, _ in self._withdraw_origin(fetch):
                 self._wait_for_robots(lease, next_at_s, now_s)
@@ -672,7 +674,8 @@ class Feed:
             settlement.delay_ms = int(self.pacer.delay_s(settlement.lease.domain) * 1000)
         else:
             # Told once: whatever else is said about it from now on finds nothing.
-            del self._held[settlement.lease.token]
+            if self._held.pop(settlement.lease.token, None) is None:
+                return
             settlement.delay_ms, settlement.fails = settlement.lease.delay_ms, settlement.lease.fails
         self._settlements.append((settlement, next_at_s))
         self._stir.set()

@@ -110,10 +110,13 @@ class Gate:
         if self._traps is not None and not lease.attempt:
             self._traps.take_back(lease.domain, lease.url)
 
-    def learn(self, origin: str, rules: RobotRules, now_s: float) -> KnownRules:
-        """Take in what the robots.txt of *origin* says; returns what is in force from now on."""
+    def learn(self, origin: str, rules: RobotRules, now_s: float, *, least_s: float = 0.0) -> KnownRules:
+        """Take in what the robots.txt of *origin* says, to be believed for *least_s* at least.
+
+        Returns what is in force from now on.
+        """
         assert self.robots is not None
-        known = self._robots_news[origin] = self.robots.cache.put(origin, rules, now_s)
+        known = self._robots_news[origin] = self.robots.cache.put(origin, rules, now_s, least_s=least_s)
         return known
 
     def trouble(self, origin: str) -> tuple[int, float]:

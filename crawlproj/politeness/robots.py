@@ -352,10 +352,13 @@ class RobotsCache:
         known = self._known[origin]
         return known.failures, known.expires_at_s
 
-    def put(self, origin: str, rules: RobotRules, now_s: float) -> KnownRules:
-        """Take in what *origin* answered, and return what is in force from now on."""
+    def put(self, origin: str, rules: RobotRules, now_s: float, *, least_s: float = 0.0) -> KnownRules:
+        """Take in what *origin* answered, and return what is in force from now on.
+
+        Rules hold for *least_s* at least, however short their time is.
+        """
         before = self._known.get(origin)
-        known = KnownRules(rules, now_s + self._ttl_s)
+        known = KnownRules(rules, now_s + max(self._ttl_s, least_s))
         if rules.retry:
             failures = before.failures + 1 if before else 1
             wait_s = min(self._retry_s * 2.0 ** min(failures - 1, 16), self._max_retry_s)
