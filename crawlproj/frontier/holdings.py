@@ -106,7 +106,8 @@ class Holdings:
             # first must not take what is theirs.
             self._judges_from_s = after_s + self._shard_lease_s
         self._kept_s = before_s
-        had_lapsed = before_s >= self.owned_until_s
+        # Also when that was while we waited for the answers.
+        had_lapsed = after_s >= self.owned_until_s
         self.owned_until_s = before_s + self._shard_lease_s * 0.75
         self.keep_at_s = before_s + self._shard_lease_s / 3
         run_map = await self._read_map()
