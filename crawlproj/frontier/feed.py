@@ -199,8 +199,9 @@ class Feed:
                 self._refuse(lease, verdict, self.pacer.skip(lease), now_s)
                 continue
             self._count_decision("allowed")
-            if verdict:
-                self.pacer.slow_down(lease.domain, verdict)
+            if verdict and self.pacer.slow_down(lease.domain, verdict):
+                # Learnt elsewhere: whoever takes over from us has to know before this request has ended.
+                self._settle_later(Settlement(lease, Outcome.PACED), 0.0)
             held.handed_out_s = now_s
             if self.pacer.buffered < self._limits.batch // 2:
                 self._stir.set()

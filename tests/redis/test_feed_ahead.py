@@ -12,8 +12,20 @@ from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Lease
 from crawlproj.politeness.pacing import DelayRules, Ended
 from crawlproj.politeness.robots import RobotsCache
+from crawlproj.redisio import keys
 from crawlproj.runs import RunState
-from tests.redis.shards import LIMITS, LONG, Shard, Shards, ready_in_s, rules_of, sites, until
+from tests.redis.shards import (
+    LIMITS,
+    LONG,
+    PARTITIONS,
+    RUN,
+    Shard,
+    Shards,
+    ready_in_s,
+    rules_of,
+    sites,
+    until,
+)
 
 #: Every URL comes from Redis by itself.
 ALONE = replace(LONG, chain=1)
@@ -22,15 +34,19 @@ RULES = DelayRules(DELAY_S)
 
 
 async def lend_ahead(shards: Shards, shard: Shard) -> float:
-    """Have a domain fetched once and lent again before it is due. Returns when the request ended."""
-    await shards.admit(*sites(1, 3))
-    shard.fetch(await shard.take_one())
-    ended_s = asyncio.get_running_loop().time()
-    await until(lambda: not shard.feed.held)
-    await until(lambda: shard.feed.held)
-    assert asyncio.get_running_loop().time() - ended_s < DELAY_S
-    assert shard.take() == []
-    return ended_s
+    """Have a domain fetched, and lent again before it is due. Returns when the request ended."""
+    await shards.admit(*sites(1, 20))
+    lease = await shard.take_one()
+    while True:
+        shard.fetch(lease)
+        ended_s = asyncio.get_running_loop().time()
+        await until(lambda: not shard.feed.held)
+        await until(lambda: shard.feed.held)
+        taken = shard.take_leases()
+        if not taken:
+            return ended_s
+        # The machine was too busy for us to see it in time.
+        [lease] = taken
 
 
 async def test_a_domain_lent_before_it_is_due_keeps_its_time_when_its_shard_closes(shards: Shards) -> None:
@@ -41,8 +57,8 @@ async def test_a_domain_lent_before_it_is_due_keeps_its_time_when_its_shard_clos
     [due_s] = await ready_in_s(shards, "d0.test")
     now_s = asyncio.get_running_loop().time()
 
-    assert now_s + due_s - ended_s == pytest.approx(DELAY_S, abs=0.1)
-    assert now_s + due_s - ended_s >= DELAY_S - 0.002
+    # A full delay from its end, and not another from the close.
+    assert DELAY_S - 0.002 <= now_s + due_s - ended_s < 1.8 * DELAY_S
     assert (await shards.state("d0.test"))[1] == "0"
 
 
@@ -62,15 +78,15 @@ async def test_a_domain_lent_before_it_is_due_rests_once_more_when_its_shard_is_
     shard = await shards.open(limits=replace(ALONE, shard_lease_s=0.6), rules=RULES)
     await lend_ahead(shards, shard)
     await shard.kill()
+    partition = partition_of("d0.test", PARTITIONS)
+    held_until_ms = int(await shards.door.command("HGET", keys.meta(RUN, partition), "until"))
 
     await shards.run.set_shards(2)
     heir = await shards.open(1, limits=replace(ALONE, shard_lease_s=0.6), rules=RULES)
-    await until(lambda: partition_of("d0.test", shards.run.partitions) in heir.feed.partitions)
-    taken_over_s = asyncio.get_running_loop().time()
-    await heir.take_one()
+    await until(lambda: partition in heir.feed.partitions)
 
-    # That it was taken over is seen a moment later.
-    assert asyncio.get_running_loop().time() - taken_over_s > DELAY_S - 0.05
+    due_ms = int((await shards.state("d0.test"))[0])
+    assert due_ms >= held_until_ms + DELAY_S * 1000
 
 
 async def test_a_domain_lent_before_it_is_due_is_given_back_in_a_pause_and_keeps_its_time(
@@ -143,3 +159,17 @@ async def test_a_robots_txt_that_comes_after_all_was_given_back_changes_nothing(
 
     assert not shard.feed.has_work
     assert (await shards.figures()).waiting == 2
+
+
+async def test_a_crawl_delay_that_was_learnt_elsewhere_is_noted_while_the_first_page_is_on_its_way(
+    shards: Shards,
+) -> None:
+    shard = await shards.open(limits=LONG, robots=RobotsCache(10, 100))
+    # As from a robots.txt that redirects to another domain.
+    shard.feed.keep_robots("https://d0.test", rules_of("User-agent: *\nCrawl-delay: 9"))
+    await shards.admit(*sites(1))
+
+    await shard.take_one()
+    await until(lambda: not shard.feed._settlements)
+
+    assert (await shards.state("d0.test"))[5] == "9000"
