@@ -160,7 +160,7 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
         found.fields, found.error = {}, "noindex"
     if found.text:
         found.language = language_of(found.text, language)
-        found.simhash = simhash(found.text)
+        found.simhash = simhash(found.text, fast=options.fast)
     return found
 
 
@@ -208,7 +208,7 @@ def _is_text(kind: str) -> bool:
 
 def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -> str:
     """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
-    html = harmless(html)
+    html = harmless(html, fast=options.fast)
     if options.fields:
         selector = Selector(text=html.decode())
         found.fields = {name: select(selector) for name, select in options.fields.items()}

@@ -15,14 +15,14 @@ _SPACED_CHARS = 20
 _SPREAD = 0x9E3779B1
 
 
-def simhash(text: str) -> int | None:
+def simhash(text: str, *, fast: bool = True) -> int | None:
     """Return the hash of the different words of *text* as a signed number; None if it has none.
 
-    Each bit is set if it is in the hashes of most words. It is the same on every machine, and no secret:
-    a page that wants to resemble another one can.
+    Each bit is set if it is in the hashes of most words; those with the same CRC are taken for one. It is the
+    same on every machine, and no secret: a page that wants to resemble another one can.
     """
     spaced = text.encode("utf-8", "replace")
-    if (found := native.simhash(spaced, _MOST_WORDS)) is not None:
+    if fast and (found := native.simhash(spaced, _MOST_WORDS)) is not None:
         result, count = found
         if count == 0 or count * _SPACED_CHARS >= len(text):
             return _signed(result) if count else None
@@ -32,11 +32,11 @@ def simhash(text: str) -> int | None:
     if len(words) * _SPACED_CHARS < len(text):
         text = text[:_MOST_WORDS]
         words = [text[at : at + 2].encode("utf-8", "replace") for at in range(len(text) - 1)]
-    different = set(words)
+    different = set(map(crc32, words))
     count = len(different)
     # Sixty-four bits a word, all of them in one number: the arithmetic of thousands of words is then a
     # few operations of C. The upper half of each is its CRC, the lower one the middle of a product of it.
-    crcs = int.from_bytes(array("Q", map(crc32, different)).tobytes(), byteorder)
+    crcs = int.from_bytes(array("Q", different).tobytes(), byteorder)
     half = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
     hashes = (crcs << 32) | ((crcs * _SPREAD >> 16) & half)
     columns = hashes.to_bytes(8 * count, "little")

@@ -2,15 +2,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define SPREAD UINT64_C(0x9E3779B1)
-
-typedef struct {
-    const unsigned char *data;
-    size_t length;
-    uint32_t crc;
-} word;
 
 static uint32_t crcs[256];
 
@@ -25,14 +18,13 @@ __attribute__((constructor)) static void make_crcs(void) {
 
 static bool is_space(unsigned char byte) { return byte == ' ' || (byte >= '\t' && byte <= '\r'); }
 
-/* Puts word among those seen, of which there is room for mask + 1; returns whether it is new. */
-static bool add(word *seen, size_t mask, word new) {
-    /* The lower bits of a CRC are as good as any. */
-    size_t place = new.crc & mask;
-    while (seen[place].data) {
-        if (seen[place].crc == new.crc && seen[place].length == new.length &&
-            memcmp(seen[place].data, new.data, new.length) == 0)
-            return false;
+/* Puts crc among those seen, of which there is room for mask + 1; returns whether it is new. */
+static bool add(uint64_t *seen, size_t mask, uint32_t crc) {
+    /* Its lower bits are as good as any; zero is for no CRC. */
+    size_t place = crc & mask;
+    uint64_t new = (uint64_t)crc + 1;
+    while (seen[place]) {
+        if (seen[place] == new) return false;
         place = (place + 1) & mask;
     }
     seen[place] = new;
@@ -55,7 +47,7 @@ uint64_t text_simhash(const char *text, size_t length, size_t most_words, long *
     const unsigned char *at = (const unsigned char *)text, *end = at + length;
     size_t count = words_in(at, length, most_words), room = 64, different = 0;
     while (room < 2 * count) room *= 2;
-    word *seen = calloc(room, sizeof *seen);
+    uint64_t *seen = calloc(room, sizeof *seen);
     *words = seen ? (long)count : -1;
     if (seen == NULL) return 0;
     /* How many words have a bit is a number of its own for each of 64; in the first of these are the ones of all
@@ -63,13 +55,12 @@ uint64_t text_simhash(const char *text, size_t length, size_t most_words, long *
     uint64_t digits[32] = {0};
     for (; count > 0; count--) {
         while (is_space(*at)) at++;
-        word found = {at, 0, UINT32_MAX};
-        for (; at < end && !is_space(*at); at++) found.crc = found.crc >> 8 ^ crcs[(found.crc ^ *at) & 0xFF];
-        found.crc = ~found.crc;
-        found.length = (size_t)(at - found.data);
-        if (!add(seen, room - 1, found)) continue;
+        uint32_t crc = UINT32_MAX;
+        for (; at < end && !is_space(*at); at++) crc = crc >> 8 ^ crcs[(crc ^ *at) & 0xFF];
+        crc = ~crc;
+        if (!add(seen, room - 1, crc)) continue;
         different++;
-        uint64_t carry = (uint64_t)found.crc << 32 | ((uint64_t)found.crc * SPREAD >> 16 & UINT32_MAX);
+        uint64_t carry = (uint64_t)crc << 32 | ((uint64_t)crc * SPREAD >> 16 & UINT32_MAX);
         for (uint64_t *digit = digits; carry; digit++) {
             uint64_t next = *digit & carry;
             *digit ^= carry;

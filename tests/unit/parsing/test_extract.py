@@ -550,3 +550,10 @@ def test_hostile_html_is_read_without_an_error(body: bytes) -> None:
 )
 def test_any_bytes_are_read_without_an_error(body: bytes, content_type: str) -> None:
     assert read(body, content_type).body_bytes == len(body)
+
+
+def test_without_the_short_way_no_c_code_of_ours_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawlproj.parsing.native._library", lambda: pytest.fail("it was asked"))
+    page = Page(URL, "web", "a.test", 0, 200, 0, 0, {"Content-Type": "text/html"}, b"<p>words" * 11_000)
+
+    assert extract(page, ExtractOptions(fast=False)).simhash is not None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from random import Random
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -91,3 +92,10 @@ def test_any_text_has_a_hash_of_64_bits(text: str) -> None:
     number = simhash(text)
 
     assert number is None or -(1 << 63) <= number < 1 << 63
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["C", "Python"])
+def test_words_with_the_same_crc_count_once(fast: bool) -> None:
+    assert crc32(b"plumless") == crc32(b"buckeroo")
+
+    assert simhash("plumless buckeroo cat", fast=fast) == simhash("plumless cat", fast=fast)

@@ -320,7 +320,7 @@ async def test_a_page_of_an_unwanted_type_has_a_row_without_text_that_is_not_cut
 async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
     door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burst(html: bytes) -> bytes:
+    def burst(html: bytes, *, fast: bool) -> bytes:
         raise RuntimeError("too deep")
 
     monkeypatch.setattr("crawlproj.parsing.extract.harmless", burst)
