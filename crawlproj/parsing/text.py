@@ -53,8 +53,6 @@ _SUSPECT_WORDS = _words(
     more print rating readmore slideshow sponsor tag taglist tags teaser timestamp toolbar tools
     tooltip"""
 )
-#: Attributes that say more of an element than its names.
-_TELLING = _words("hidden aria-hidden style role")
 _BOILERPLATE_ROLES = _words("alert banner complementary contentinfo dialog navigation search")
 _BODY_NAMES = re.compile(
     r"(?:article|story) *(?:body|content|text)|(?:post|entry|content) *body|(?:post|entry|main) *content"
@@ -94,7 +92,8 @@ def page_text(tree: LexborHTMLParser, mode: TextMode) -> str:
     what reads like sentences, or nothing at all. The tree loses elements on the way.
     """
     body = tree.body
-    if body is None:
+    # One that a frameset has taken the place of is not part of the tree.
+    if body is None or body.parent is None:
         return ""
     if mode == "all":
         return _all_text(body)
@@ -102,16 +101,22 @@ def page_text(tree: LexborHTMLParser, mode: TextMode) -> str:
 
 
 def _all_text(body: LexborNode) -> str:
-    # Last first: what stands inside an element is looked at before the element goes, and never after.
-    for node in list(body.traverse())[:0:-1]:
-        tag_id = node.tag_id
-        if tag_id in UNWRAPPED:
-            node.unwrap(delete_empty=True)
-        elif tag_id in UNSEEN:
+    nodes = list(body.traverse())[1:]
+    _unwrap(nodes)
+    # Last first: what stands inside an element goes before it, and is not looked at after.
+    for node in reversed(nodes):
+        if node.tag_id in UNSEEN:
             node.decompose(recursive=False)
     # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
     body.merge_text_nodes()
     return "\n".join(_lines(body.text(separator=_MARK, skip_empty=True)))
+
+
+def _unwrap(nodes: list[LexborNode]) -> None:
+    # Outermost first: what is inside moves one step each time, and not with all that came out of others.
+    for node in nodes:
+        if node.tag_id in UNWRAPPED:
+            node.unwrap(delete_empty=True)
 
 
 def _lines(text: str) -> list[str]:
@@ -123,7 +128,7 @@ def _lines(text: str) -> list[str]:
     return [_GAP.sub(" ", line) if "  " in line else line for line in lines if line]
 
 
-# -- fast: the block of the paragraphs, found and read by C code, less what has the name of boilerplate ---
+# -- fast: the block of the paragraphs, less what has the name of boilerplate --------------------------------
 
 _PARAGRAPH_CHARS = 40
 #: How much of a paragraph counts for its parent, the parent of that, and the next.
@@ -137,21 +142,18 @@ _BELIEVED: dict[int, float] = {_SUSPECT: 0.15, _BOILERPLATE: 0.6}
 
 def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
     chosen = _block_of_paragraphs(tree) or body
-    linked: list[str] = []
+    nodes = list(chosen.traverse())[1:]
+    linked = _texts_of_links(nodes)
     named: list[tuple[LexborNode, int]] = []
     dropped: list[LexborNode] = []
-    for node in list(chosen.traverse())[:0:-1]:
+    for node in reversed(nodes):
         tag_id = node.tag_id
-        if tag_id == _LINK:
-            linked.append(node.text_lexbor())
-            node.unwrap(delete_empty=True)
-        elif tag_id in UNWRAPPED:
-            node.unwrap(delete_empty=True)
-        elif tag_id in NAMED:
+        if tag_id in NAMED:
             if (attributes := node.attributes) and (hint := _hint("", attributes)) < 0:
                 named.append((node, hint))
         elif tag_id in DROPPED:
             dropped.append(node)
+    _unwrap(nodes)
     chosen.merge_text_nodes()
     chars = len(chosen.text_lexbor()) if named else 0
     for node, hint in named:
@@ -162,6 +164,19 @@ def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
         node.decompose(recursive=False)
     lines = _lines(chosen.text(separator=_MARK, skip_empty=True))
     return without_menus(lines, _lines(_MARK.join(linked)))
+
+
+def _texts_of_links(nodes: list[LexborNode]) -> list[str]:
+    texts: list[str] = []
+    inside = 0
+    for node in nodes:
+        if inside:
+            # A link inside of another, as pictures may have them without end, is part of that.
+            inside -= 1
+        elif node.tag_id == _LINK:
+            texts.append(node.text_lexbor())
+            inside = sum(1 for _ in node.traverse()) - 1
+    return texts
 
 
 def without_menus(lines: list[str], linked: list[str]) -> str:

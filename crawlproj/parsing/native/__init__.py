@@ -26,7 +26,7 @@ _LIBRARY = Path(__file__).with_name("libpage.so")
 _KNOWN_LEXBORS = frozenset({(3, 1)})
 
 #: That of page.c.
-_VERSION = 1
+_VERSION = 2
 #: The number lexbor gives to texts.
 _TEXT_TAG = 2
 #: What page.c wants to know of each tag, in the order of its bits.

@@ -5,7 +5,7 @@
  * tells; html.py and text.py do the same in Python, and both must come to the same, letter by letter.
  *
  * A page is read by page_read(), which fills the parts HEAD, HREFS and NAMES: fields, each ended by a
- * zero byte, which no HTML contains. Its text is then made by page_text(). Whatever was got from a page is
+ * zero byte, which no tree contains. Its text is then made by page_text(). Whatever was got from a page is
  * valid until the next one is read. A struct page is for one thread at a time.
  *
  * Nothing here recurses: a page may be nested as deep as the parser let it be.
@@ -49,8 +49,8 @@ enum { OK = 0, NO_MEMORY = 1, NOT_PARSED = 2 };
 #define KNOWN_NAMES 64
 #define WITHOUT_EVENTS 1u
 #define MOST_BYTES (1u << 30)
-/* Links that hold links that hold links: enough is enough. */
-#define MOST_LINKED_BYTES (16u << 20)
+#define LARGE_BYTES (4u << 20)
+#define LARGE_ITEMS (200u << 10)
 
 static const double SHARES[GENERATIONS] = {1.0, 0.7, 0.5};
 static const double BELIEVED_SUSPECT = 0.15, BELIEVED_BOILERPLATE = 0.6;
@@ -138,7 +138,7 @@ struct known {
 struct page {
     buffer parts[PARTS]; /* first: Python reads them */
     bool has_odd_space;  /* in TEXT or LINKED: lines may have white space around them for Python */
-    void *document;
+    void *document; /* NULL: to be made */
     const uint32_t *kinds;
     size_t kind_count;
     item *items;
@@ -149,8 +149,10 @@ struct page {
     struct known known[KNOWN_NAMES];
     int32_t hint_count;
     uint32_t body, root; /* their places, 0: there is none */
+    bool has_title; /* one that says something: in pictures, titles may be inside of others without end */
     bool is_new_line, is_space; /* stand before what is put next */
     bool no_memory;
+    bool is_large; /* what it takes is not kept for the next page */
 };
 
 static bool grow(struct page *page, void **data, size_t *room, size_t needed, size_t size) {
@@ -275,8 +277,9 @@ static void read_of_head(struct page *page, uint32_t place) {
     } else if (it->kind & LINK) {
         letter = 'l';
         values[0].name = "rel", values[1].name = "href";
-    } else if (it->kind & TITLE && page->items[it->parent].kind & TITLE_HOME) {
+    } else if (it->kind & TITLE && page->items[it->parent].kind & TITLE_HOME && !page->has_title) {
         letter = 't';
+        page->has_title = it->chars > 0;
     } else {
         return;
     }
@@ -495,20 +498,23 @@ static void put_lines(struct page *page, uint32_t block, unsigned unseen, unsign
     }
 }
 
+/* A link inside of another, as pictures may have them without end, is part of that. */
 static void put_linked(struct page *page, uint32_t block) {
-    for (uint32_t i = block + 1; i < page->items[block].end; i++) {
-        if (!(page->items[i].kind & ANCHOR)) continue;
-        for (uint32_t j = i; j < page->items[i].end; j++)
-            if (page->items[j].text) put_folded(page, LINKED, page->items[j].text, page->items[j].bytes);
-        end_line(page, LINKED);
-        if (page->parts[LINKED].length > MOST_LINKED_BYTES) return;
+    const item *items = page->items;
+    uint32_t end = 0;
+    for (uint32_t i = block + 1; i < items[block].end; i++) {
+        if (i >= end && items[i].kind & ANCHOR) {
+            end_line(page, LINKED);
+            end = items[i].end;
+        }
+        if (i < end && items[i].text) put_folded(page, LINKED, items[i].text, items[i].bytes);
     }
 }
 
 /* -- what Python calls --------------------------------------------------------------------------------------- */
 
 /* Another number whenever what passes between Python and this changes; __init__.py has the same. */
-int page_version(void) { return 1; }
+int page_version(void) { return 2; }
 
 /* kinds says of each number of a tag what it is; it must stay where it is. */
 struct page *page_new(const uint32_t *kinds, size_t count) {
@@ -516,35 +522,56 @@ struct page *page_new(const uint32_t *kinds, size_t count) {
     if (page == NULL) return NULL;
     page->kinds = kinds;
     page->kind_count = count;
-    page->document = lexbor.create();
-    if (page->document == NULL) {
-        free(page);
-        return NULL;
-    }
-    lexbor.set_options(page->document, WITHOUT_EVENTS);
     return page;
 }
 
-void page_free(struct page *page) {
+static void give_back(struct page *page) {
     for (int i = 0; i < PARTS; i++) free(page->parts[i].data);
+    memset(page->parts, 0, sizeof page->parts);
     free(page->items);
     free(page->blocks);
-    lexbor.destroy(page->document);
+    page->items = NULL;
+    page->blocks = NULL;
+    page->room = page->block_room = 0;
+    page->body = 0;
+    if (page->document) lexbor.destroy(page->document);
+    page->document = NULL;
+}
+
+void page_free(struct page *page) {
+    give_back(page);
     free(page);
+}
+
+static bool has_document(struct page *page) {
+    if (page->document) {
+        lexbor.clean(page->document);
+    } else if ((page->document = lexbor.create()) != NULL) {
+        lexbor.set_options(page->document, WITHOUT_EVENTS);
+    }
+    return page->document != NULL;
+}
+
+/* What failed has nothing to show, and may have taken all memory. */
+static int done(struct page *page, int status) {
+    if (status != OK) give_back(page);
+    return status;
 }
 
 /* links: the kinds of elements whose links are wanted. */
 int page_read(struct page *page, const char *html, size_t length, uint32_t links) {
-    lexbor.clean(page->document);
+    if (page->is_large) give_back(page);
+    if (!has_document(page)) return done(page, NO_MEMORY);
     for (int i = 0; i < PARTS; i++) page->parts[i].length = 0;
     page->count = 0;
     page->block_count = page->body = page->root = 0;
     memset(page->known, 0, sizeof page->known);
     page->hint_count = 0;
-    page->no_memory = false;
-    if (length > MOST_BYTES) return NOT_PARSED;
-    if (lexbor.parse(page->document, (const unsigned char *)html, length) != 0) return NOT_PARSED;
+    page->has_title = page->no_memory = false;
+    if (length > MOST_BYTES) return done(page, NOT_PARSED);
+    if (lexbor.parse(page->document, (const unsigned char *)html, length) != 0) return done(page, NOT_PARSED);
     flatten(page);
+    page->is_large = length > LARGE_BYTES || page->count > LARGE_ITEMS;
     for (uint32_t i = 1; i < page->count && !page->no_memory; i++) {
         unsigned kind = page->items[i].kind;
         if (kind & OF_HEAD || i == page->root) read_of_head(page, i);
@@ -556,7 +583,7 @@ int page_read(struct page *page, const char *html, size_t length, uint32_t links
         uint32_t place = page->blocks[i];
         for (int j = 0; j < GENERATIONS && place != 0; j++, place = outside_of(page, place)) ask_hint(page, place);
     }
-    return page->no_memory ? NO_MEMORY : OK;
+    return done(page, page->no_memory ? NO_MEMORY : OK);
 }
 
 /* hints: for each three fields of NAMES what they say. Once for each page, but for mode ALL, which may go first. */
@@ -574,5 +601,5 @@ int page_text(struct page *page, int mode, const signed char *hints) {
         drop_named(page, block, hints);
         put_lines(page, block, 0, DROPPED);
     }
-    return page->no_memory ? NO_MEMORY : OK;
+    return done(page, page->no_memory ? NO_MEMORY : OK);
 }

@@ -135,6 +135,9 @@ END = "b'<a href=/found>the end</a>'"
         "b'<meta name=robots content=x>' * 30_000",
         "b'<title>' * 100_000 + b'</title>'",
         "b'<select><option>' * 50_000 + b'</select>'",
+        "b'<svg>' + b'<a>' * 300_000",
+        "b'<svg>' + b'<a>y' * 200_000",
+        "b'<svg><noscript><title>' * 3000 + b'x' * 900_000",
     ],
 )
 def test_a_page_of_nothing_but_tags_is_read_in_time_and_what_follows_is_found(
@@ -153,6 +156,15 @@ def test_links_and_text_of_a_page_nested_too_deep_are_found(read: Read) -> None:
 
     assert (found["links"], found["title"]) == (["http://a.test/found"], "T")
     assert "some words" in str(found["text"])
+
+
+@pytest.mark.parametrize("name", ["nGt", "nLt"])
+def test_a_character_longer_than_its_name_does_not_burst_the_buffer_of_the_parser(
+    read: Read, name: str
+) -> None:
+    found = read(f"b'<p>' + b'x' * 16_379 + b'&{name};' + b'A' * 300_000 + " + END)
+
+    assert found["links"] == ["http://a.test/found"]
 
 
 def test_links_behind_a_million_attributes_are_found(read: Read) -> None:
