@@ -66,11 +66,11 @@ lock: $(DEV_READY)
 	$(COMPILE) requirements.in --output-file requirements.txt
 	$(COMPILE) requirements-dev.in --output-file requirements-dev.txt
 
-# Moved into place: a crawl may be using the last one.
+# Moved into place: a crawl may be using the last one. One of older sources is not kept.
 $(NATIVE): $(wildcard $(dir $(NATIVE))*.c)
 	@{ command -v $(CC) > /dev/null \
 	  && $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; } \
-	|| echo "No C compiler that will do ('$(CC)'): pages are read by Python, with twice the CPU."
+	|| { rm -f $@ $@.new; echo "No C compiler that will do ('$(CC)'): pages are read by Python, with twice the CPU."; }
 
 clean:
 	rm -rf $(VENV) $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
