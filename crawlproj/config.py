@@ -149,7 +149,7 @@ class Config:
     )
     robots_seconds: float = ours(
         86400.0,
-        "How long a robots.txt is believed before it is fetched again.",
+        "How long a robots.txt is believed before it is fetched again; at least twice its site's delay.",
         least=1,
         most=604800,
     )
