@@ -76,14 +76,16 @@ class RobotsTxt:
         fetch: RobotsFetch = response.meta[ROBOTS]
         ended = Ended(response.status, response.meta.get("download_latency", 0.0), _retry_after_s(response))
         self._feed.is_excused(fetch.domain, ended)
-        target = _target(response)
-        if target and fetch.redirects < MAX_ROBOTS_REDIRECTS:
+        target = _target(response) if fetch.redirects < MAX_ROBOTS_REDIRECTS else None
+        if target:
             self._feed.robots_moved(fetch, target, ended, len(response.body))
         else:
             self._feed.robots_ended(fetch, rules, ended, len(response.body))
-            self._follow(fetch.origin, rules)
-        # Last: if any of this breaks, the domain must not wait for an answer for ever.
+        # Not before: if any of this breaks, the domain must not wait for an answer for ever. Nor later: an end
+        # is told once.
         response.meta.pop(ROBOTS)
+        if not target:
+            self._follow(fetch.origin, rules)
 
     async def _fetched_elsewhere(self, response: Response, asked: dict[str, Any]) -> None:
         origin, hops = str(asked["robots_for"]), int(asked["hops"])
