@@ -81,8 +81,8 @@ class RobotsTxt:
             self._feed.robots_moved(fetch, target, ended, len(response.body))
         else:
             self._feed.robots_ended(fetch, rules, ended, len(response.body))
-        # Not before: if any of this breaks, the domain must not wait for an answer for ever. Nor later: an end
-        # is told once.
+        # Not before: if any of this breaks, the domain must not wait for an answer for ever. Nor later: its
+        # end is told once.
         response.meta.pop(ROBOTS)
         if not target:
             self._follow(fetch.origin, rules)
