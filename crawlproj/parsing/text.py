@@ -101,22 +101,19 @@ def page_text(tree: LexborHTMLParser, mode: TextMode) -> str:
 
 
 def _all_text(body: LexborNode) -> str:
-    nodes = list(body.traverse())[1:]
-    _unwrap(nodes)
-    # Last first: what stands inside an element goes before it, and is not looked at after.
-    for node in reversed(nodes):
-        if node.tag_id in UNSEEN:
-            node.decompose(recursive=False)
+    unseen: list[LexborNode] = []
+    # Outermost first: what is inside moves one step each time, and not with all that came out of others.
+    for node in list(body.traverse())[1:]:
+        tag_id = node.tag_id
+        if tag_id in UNWRAPPED:
+            node.unwrap(delete_empty=True)
+        elif tag_id in UNSEEN:
+            unseen.append(node)
+    for node in unseen:
+        node.decompose(recursive=False)
     # Now the pieces of a line are neighbours, and what stands between two texts ends a line.
     body.merge_text_nodes()
     return "\n".join(_lines(body.text(separator=_MARK, skip_empty=True)))
-
-
-def _unwrap(nodes: list[LexborNode]) -> None:
-    # Outermost first: what is inside moves one step each time, and not with all that came out of others.
-    for node in nodes:
-        if node.tag_id in UNWRAPPED:
-            node.unwrap(delete_empty=True)
 
 
 def _lines(text: str) -> list[str]:
@@ -142,21 +139,30 @@ _BELIEVED: dict[int, float] = {_SUSPECT: 0.15, _BOILERPLATE: 0.6}
 
 def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
     chosen = _block_of_paragraphs(tree) or body
-    nodes = list(chosen.traverse())[1:]
-    linked = _texts_of_links(nodes)
+    linked: list[str] = []
+    unwrapped: list[LexborNode] = []
     named: list[tuple[LexborNode, int]] = []
     dropped: list[LexborNode] = []
-    for node in reversed(nodes):
+    link_end = 0
+    for place, node in enumerate(list(chosen.traverse())[1:]):
         tag_id = node.tag_id
-        if tag_id in NAMED:
+        if tag_id in UNWRAPPED:
+            unwrapped.append(node)
+            # A link inside of another, as pictures may have them without end, is part of that.
+            if tag_id == _LINK and place >= link_end:
+                linked.append(node.text_lexbor())
+                link_end = place + sum(1 for _ in node.traverse())
+        elif tag_id in NAMED:
             if (attributes := node.attributes) and (hint := _hint("", attributes)) < 0:
                 named.append((node, hint))
         elif tag_id in DROPPED:
             dropped.append(node)
-    _unwrap(nodes)
+    for node in unwrapped:
+        node.unwrap(delete_empty=True)
     chosen.merge_text_nodes()
     chars = len(chosen.text_lexbor()) if named else 0
-    for node, hint in named:
+    # Innermost first: what is gone is no part of what is around it.
+    for node, hint in reversed(named):
         # A name is not believed of the greater part of a text.
         if len(node.text_lexbor()) < chars * _BELIEVED[hint]:
             node.decompose(recursive=False)
@@ -164,19 +170,6 @@ def _fast_text(tree: LexborHTMLParser, body: LexborNode) -> str:
         node.decompose(recursive=False)
     lines = _lines(chosen.text(separator=_MARK, skip_empty=True))
     return without_menus(lines, _lines(_MARK.join(linked)))
-
-
-def _texts_of_links(nodes: list[LexborNode]) -> list[str]:
-    texts: list[str] = []
-    inside = 0
-    for node in nodes:
-        if inside:
-            # A link inside of another, as pictures may have them without end, is part of that.
-            inside -= 1
-        elif node.tag_id == _LINK:
-            texts.append(node.text_lexbor())
-            inside = sum(1 for _ in node.traverse()) - 1
-    return texts
 
 
 def without_menus(lines: list[str], linked: list[str]) -> str:
