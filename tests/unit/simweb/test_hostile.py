@@ -98,7 +98,7 @@ async def ask(url: str, *, at_most: int = 2_000_000) -> Received:
     """Everything that comes until the server ends it, or *at_most* so many bytes."""
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    data, was_reset, started = b"", False, time.monotonic()
+    data, was_reset, started = bytearray(), False, time.monotonic()
     try:
         async with asyncio.timeout(10):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -110,7 +110,7 @@ async def ask(url: str, *, at_most: int = 2_000_000) -> Received:
                     data += piece
     except ConnectionError:
         was_reset = True
-    return Received(data, was_reset, time.monotonic() - started)
+    return Received(bytes(data), was_reset, time.monotonic() - started)
 
 
 @pytest.fixture(scope="module")
