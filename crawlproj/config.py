@@ -290,6 +290,11 @@ class Config:
     parse_seconds: float = ours(
         10.0, "How long a parser may take for one page before it is stopped.", least=0.1, most=3600
     )
+    parser_memory: int = ours(
+        2_000_000_000,
+        "Bytes of memory a parser may take; a page that needs more becomes a dead letter.",
+        least=500_000_000,
+    )
     page_attempts: int = ours(
         3, "How often parsers try a page before it becomes a dead letter.", least=1, most=100
     )

@@ -62,13 +62,14 @@ class Command(RunCommand):
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.pages.queue import PageQueue
         from crawlproj.parsing.guard import TimeLimit
-        from crawlproj.parsing.memory import settle_memory
+        from crawlproj.parsing.memory import limit_memory, settle_memory
         from crawlproj.parsing.worker import Parser, run_until_signal
         from crawlproj.runs import Run
         from crawlproj.runs.presence import Presence
 
-        settle_memory()
         config = self.config()
+        settle_memory()
+        limit_memory(config.parser_memory)
         async with self.door() as door:
             # Created when there is none: parsers may start before the first shard.
             run = await Run.open(door, self.run_name(opts), partitions=config.partitions)

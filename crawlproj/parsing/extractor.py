@@ -23,7 +23,7 @@ from crawlproj.errors import CrawlError
 from crawlproj.pages.envelope import unpack
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.guard import Death
-from crawlproj.parsing.memory import settle_memory
+from crawlproj.parsing.memory import limit_memory, settle_memory
 
 _LENGTH = struct.Struct("=Q")
 #: First byte of an answer: what the page says, or why it could not be read.
@@ -162,6 +162,7 @@ def main() -> None:
     config = msgspec.json.decode(first, type=Config, dec_hook=_path)
     options = ExtractOptions.from_config(config)
     settle_memory()
+    limit_memory(config.parser_memory)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     while (raw := _read(pages)) is not None:
         signal.setitimer(signal.ITIMER_REAL, config.parse_seconds)

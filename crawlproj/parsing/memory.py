@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import resource
 
 #: Allocations between two looks at the young objects; 700 in Python. The rest as Python has it.
 _YOUNG = 50_000
@@ -32,3 +33,11 @@ def settle_memory() -> None:
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_TOP_PAD, _PAD_BYTES)
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Have this process get no more memory than that: what a page asks for beyond it is a MemoryError."""
+    # Not RLIMIT_AS, which counts what libraries reserve and never use.
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -212,8 +212,9 @@ class NativeHtml:
 
     def head(self) -> Head:
         found: dict[str, list[tuple[str, str, str]]] = {letter: [] for letter in "bhlmt"}
-        for letter, *values in zip(*self._reader.fields(_HEAD, 4), strict=True):
-            found[letter].append((values[0], values[1], values[2]))
+        letters, *values = self._reader.fields(_HEAD, 4)
+        for letter, record in zip(letters, zip(*values, strict=True), strict=True):
+            found[letter].append(record)
         base, language, title = (next((r[0] for r in found[letter] if r[0]), "") for letter in "bht")
         canonical = canonical_of((rel, href) for rel, href, _ in found["l"])
         return Head(title, found["m"], base, canonical, language)

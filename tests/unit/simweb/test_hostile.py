@@ -465,8 +465,8 @@ async def test_a_dead_domain_can_hang_at_accept(simweb: SimwebProcess) -> None:
 
     [record] = await records_of(simweb, "dead and silent", 1)
     assert received.data == b""
-    assert received.took_s >= LIMIT_S
-    assert record.end_ms - record.start_ms == pytest.approx(LIMIT_S * 1000, abs=200)
+    assert LIMIT_S <= received.took_s < LIMIT_S + 2
+    assert LIMIT_S * 1000 - 20 <= record.end_ms - record.start_ms < LIMIT_S * 1000 + 2000
 
 
 async def test_robots_of_a_dead_domain_can_be_alive(simweb: SimwebProcess) -> None:
