@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: How long one look at an empty queue takes: also how late a stop or the end may be noticed.
 _IDLE_S = 1.0
+#: The same for so many looks where the end is likely.
+_SOON_S, _LOOKS_SOON = 0.2, 10
 #: How often a parser that cannot write looks whether it can again.
 _ROOM_LOOK_S = 1.0
 #: How many links that look like traps are kept from the pages of one batch; all are counted.
@@ -148,17 +150,20 @@ class Parser:
         except StoreUnavailable as exc:
             await self._wait_for_room(exc)
         # Idle until its first page: the connection that waits is opened now, not in the middle of a crawl.
-        over, idle = False, True
+        over, idle, soon = False, True, 0
         while not self.is_stopping:
             try:
                 await self._beat_when_due()
-                wait_s = _IDLE_S if idle and not over else 0.0
+                wait_s = 0.0 if over or not idle else _SOON_S if soon else _IDLE_S
+                soon = max(0, soon - 1)
                 pages = await self._queue.take(self._name, self._config.parse_batch, wait_s)
                 self._batch = len(pages) or self._batch
                 await self._parse(pages)
                 idle = not pages
                 if self._segment.rows and (over or await self._must_commit(idle)):
                     await self._commit()
+                    # Those that commit for want of pages are often at the end of the run.
+                    soon = _LOOKS_SOON if idle else 0
                 elif idle and over:
                     break
                 elif idle:
