@@ -21,7 +21,7 @@ BIN  := $(VENV)/bin
 CRAWL_READY := $(VENV)/.crawl-ready
 DEV_READY   := $(VENV)/.dev-ready
 
-# What reads pages in half the CPU; Python does it where there is no C compiler.
+# What reads pages with a third less CPU; Python does it where there is no C compiler.
 NATIVE := crawlproj/parsing/native/libpage.so
 
 .DEFAULT_GOAL := help
@@ -70,7 +70,7 @@ lock: $(DEV_READY)
 $(NATIVE): $(wildcard $(dir $(NATIVE))*.c)
 	@{ command -v $(CC) > /dev/null \
 	  && $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; } \
-	|| { rm -f $@ $@.new; echo "No C compiler that will do ('$(CC)'): pages are read by Python, with twice the CPU."; }
+	|| { rm -f $@ $@.new; echo "No C compiler that will do ('$(CC)'): pages are read by Python, with half as much CPU again."; }
 
 clean:
 	rm -rf $(VENV) $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -127,7 +127,7 @@ class Config:
     )
     fast: bool = ours(
         True,
-        "Take the short way through Scrapy, and read pages by C code (docs/fast.md); off: half as fast.",
+        "Take the short way through Scrapy, read pages by C code (docs/fast.md); off: half as much CPU more.",
     )
     ip_delay: float = ours(
         0.0,

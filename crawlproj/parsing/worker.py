@@ -285,7 +285,10 @@ class Parser:
             self._time_limit.stop()
 
     def _letter(self, raw: bytes, page: Page | None, error: Exception) -> DeadLetter:
-        return dead_letter(raw, page, f"{type(error).__name__}: {error}", self._name)
+        what = f"{type(error).__name__}: {error}"
+        if isinstance(error, MemoryError):
+            what = "took more memory than CRAWL_PARSER_MEMORY"
+        return dead_letter(raw, page, what, self._name)
 
     async def _fail(self, raw: bytes, letter: DeadLetter, attempts: int) -> None:
         self._errors += 1

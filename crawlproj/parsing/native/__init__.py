@@ -1,6 +1,6 @@
 """Pages read by C code, where that was built: `make` does it if the machine has a C compiler.
 
-It comes to the same as `html`, `text` and `simhash`, which do it in Python with more than twice the CPU, and
+It comes to the same as `html`, `text` and `simhash`, which do it in Python with half as much CPU again, and
 serve where it is missing or does not fit the installed selectolax, whose HTML parser it borrows.
 """
 
@@ -115,12 +115,12 @@ class _Library:
 @cache
 def _library() -> _Library | None:
     if not _LIBRARY.exists():
-        logger.info("Pages are read by Python. `make` builds what halves that, where there is a C compiler.")
+        logger.info("Pages are read by Python. `make` builds what saves a third of it, with a C compiler.")
         return None
     try:
         return _Library()
     except (OSError, AttributeError) as exc:
-        logger.warning("Pages are read by Python, with twice the CPU. %s cannot be used: %s", _LIBRARY, exc)
+        logger.warning("Pages are read by Python, with more CPU. %s cannot be used: %s", _LIBRARY, exc)
         return None
 
 

@@ -48,6 +48,7 @@ enum { OK = 0, NO_MEMORY = 1, NOT_PARSED = 2 };
 #define MOST_NAMES_CHARS 200
 #define KNOWN_NAMES 64
 #define WITHOUT_EVENTS 1u
+#define LEXBOR_NO_MEMORY 2u
 #define MOST_BYTES (1u << 30)
 #define LARGE_BYTES (4u << 20)
 #define LARGE_ITEMS (200u << 10)
@@ -569,7 +570,8 @@ int page_read(struct page *page, const char *html, size_t length, uint32_t links
     page->hint_count = 0;
     page->has_title = page->no_memory = false;
     if (length > MOST_BYTES) return done(page, NOT_PARSED);
-    if (lexbor.parse(page->document, (const unsigned char *)html, length) != 0) return done(page, NOT_PARSED);
+    unsigned status = lexbor.parse(page->document, (const unsigned char *)html, length);
+    if (status != 0) return done(page, status == LEXBOR_NO_MEMORY ? NO_MEMORY : NOT_PARSED);
     flatten(page);
     page->is_large = length > LARGE_BYTES || page->count > LARGE_ITEMS;
     for (uint32_t i = 1; i < page->count && !page->no_memory; i++) {
