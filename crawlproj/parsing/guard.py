@@ -128,13 +128,14 @@ def run_guarded(
 
 @contextmanager
 def _watching(supervisor: int) -> Iterator[None]:
-    """Send this process SIGTERM once *supervisor* is not its parent; by a timer, as it waits for a child."""
-    if not supervisor:
-        yield
-        return
+    """Send this process SIGTERM once *supervisor*, if there is one, is not its parent.
+
+    By a timer, as it waits for a child. It also ends the wait for a moment: Python would not see a signal
+    that came just before it until the child ends.
+    """
 
     def look(*_: object) -> None:
-        if os.getppid() != supervisor:
+        if supervisor and os.getppid() != supervisor:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.raise_signal(signal.SIGTERM)
 
