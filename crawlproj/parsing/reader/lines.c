@@ -1,0 +1,83 @@
+/* Text into lines. */
+#include <string.h>
+
+#include "builder.h"
+
+static bool is_blank(slice markup) {
+    for (size_t i = 0; i < markup.length; i++)
+        if (!is_space(markup.at[i])) return false;
+    return true;
+}
+
+void put_text(builder *b, slice markup) {
+    if (b->state & (IN_TEMPLATE | IS_SILENT)) return;
+    page *page = b->page;
+    if (b->state & IN_NOSCRIPT) {
+        put_markup(&page->noscript, markup, 0, false);
+        page->noscript.has_space = true;
+        return;
+    }
+    if (is_blank(markup)) {
+        /* Most of what stands between tags. */
+        bool is_pre = b->state & IN_PRE;
+        if (!is_pre) page->text.has_space = true;
+        if (!is_pre || text_length(&page->text) == b->line_start) return;
+    }
+    if (b->breaks && !(b->state & IN_PRE)) {
+        if (b->breaks > 1) {
+            end_line(b);
+            b->follows_break = true;
+        } else if (text_length(&page->text) > b->line_start) {
+            page->text.has_space = false;
+            put_bytes(&page->text, "\n", 1);
+        }
+        b->breaks = 0;
+    }
+    size_t before = text_length(&page->text);
+    put_markup(&page->text, markup, b->line_start, b->state & IN_PRE);
+    uint32_t added = (uint32_t)(text_length(&page->text) - before);
+    if (b->is_linked) b->linked_bytes += added;
+    if (b->is_bold) b->bold_bytes += added;
+}
+
+void put_break(builder *b) {
+    if (b->state & (IN_TEMPLATE | IS_SILENT | IN_NOSCRIPT)) return;
+    if (b->state & IN_PRE) put_bytes(&b->page->text, "\n", 1);
+    else if (b->breaks < 2) b->breaks++;
+}
+
+/* Ends the line at hand; if it has no text there is none. */
+void end_line(builder *b) {
+    text *text = &b->page->text;
+    size_t end = text_length(text), start = b->line_start;
+    while (end > start && is_space(*text_at(text, end - 1))) end--;
+    /* Lines of code keep the space in front of the first one's words, and lose empty lines there. */
+    for (size_t i = start; i < end && is_space(*text_at(text, i)); i++)
+        if (*text_at(text, i) == '\n') start = i + 1;
+    if (end > start) {
+        line *line = add_items(&b->page->lines, 1, sizeof *line);
+        if (line) {
+            *line = (struct line){
+                .start = (uint32_t)start,
+                .length = (uint32_t)(end - start),
+                .owner = b->element,
+                .row = b->row,
+                .linked_bytes = b->linked_bytes,
+                .bold_bytes = b->bold_bytes,
+                .links = b->links,
+                .state = b->state,
+                .follows_break = b->follows_break,
+            };
+        }
+        text->bytes.count = end;
+        put_bytes(text, "\n", 1);
+    } else {
+        text->bytes.count = b->line_start;
+    }
+    text->has_space = false;
+    b->line_start = text_length(text);
+    b->linked_bytes = b->bold_bytes = 0;
+    b->links = 0;
+    b->breaks = 0;
+    b->follows_break = false;
+}
