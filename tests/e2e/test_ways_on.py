@@ -73,7 +73,11 @@ def crawl(scrapy: Callable[..., Any], echo_at: Callable[[str], Any], tmp_path: P
         site, other = echo_at("127.0.0.1"), echo_at("127.0.0.2")
         for path, given in answers.items():
             site.answers[path] = [
-                (status, headers, body.replace(b"{other}", other.url.encode()))
+                (
+                    status,
+                    {name: value.replace("{other}", other.url) for name, value in headers.items()},
+                    body.replace(b"{other}", other.url.encode()),
+                )
                 for status, headers, body in given
             ]
         return Crawl(scrapy, (site, other), tmp_path, *seeds, **settings)
@@ -149,24 +153,34 @@ def test_a_redirect_that_wants_a_cookie_gets_it_once_and_nobody_else_does(
     page = html("<p>text")[0]
     found = crawl(
         {
-            "/": links("/cookie", "/there", "/stuck", "/bare", "/plain"),
+            "/": links("/cookie", "/there", "/test", "/stuck", "/bare", "/plain"),
             "/cookie": [redirect("/cookie", Set_Cookie="a=1; Path=/; HttpOnly"), *links("/after")],
             # To another URL, which sets the cookie, and back.
             "/there": [redirect("/set"), page],
             "/set": [redirect("/there", Set_Cookie="b=2; Max-Age=60")],
+            # The same, and the other URL looks whether the cookie comes.
+            "/test": [redirect("/tested", Set_Cookie="d=4"), page],
+            "/tested": [redirect("/test")],
             "/stuck": [redirect("/stuck", Set_Cookie="c=3")],
+            "/away": [redirect("{other}/", Set_Cookie="e=5")],
             "/bare": [redirect("/bare?utm_source=x")],
             "/plain": [page],
             "/after": [page],
         },
         "/",
+        "/away",
         CRAWL_FAST=fast,
     )
 
-    twice = ["/cookie", "/there", "/stuck"]
-    assert found.asked == Counter(["/", "/set", "/bare", "/plain", "/after", *twice, *twice])
+    once, twice = (
+        ["/", "/away", "/set", "/tested", "/bare", "/plain", "/after"],
+        ["/cookie", "/there", "/test"],
+    )
+    assert found.asked == Counter([*once, *twice, *twice, "/stuck", "/stuck"])
     sent = [(seen.path, seen.headers["Cookie"]) for seen in found.site.log if seen.headers["Cookie"]]
-    assert sorted(sent) == [("/cookie", "a=1"), ("/stuck", "c=3"), ("/there", "b=2")]
+    with_cookies = ["/cookie a=1", "/stuck c=3", "/test d=4", "/tested d=4", "/there b=2"]
+    assert sorted(f"{path} {cookie}" for path, cookie in sent) == with_cookies
+    assert [seen.headers["Cookie"] for seen in found.other.log] == [None, None]
     assert found.rows_of("/cookie") == [(200, 1, "/cookie", None)]
     assert sorted(found.rows_of("/there")) == [(200, 1, "/set", None), (302, 1, "", None)]
     assert found.rows_of("/stuck") == [(302, 1, "/stuck", "redirect_loop")]

@@ -71,13 +71,6 @@ def test_the_header_refreshes_as_the_element_does() -> None:
     assert read("text", "text/plain", Refresh="0; url=/x", X_Robots_Tag="nofollow").refresh is None
 
 
-def test_frames_are_followed_and_embedded_ones_are_not() -> None:
-    body = '<frameset cols="50,*"><frame src="menu.html"><frame src="/main"></frameset>'
-
-    assert read(body).links == ["http://a.test/dir/menu.html", "http://a.test/main"]
-    assert read('<iframe src="/x"></iframe>').links == []
-
-
 @pytest.mark.parametrize("content_type", ["text/html", "application/pdf", "text/plain"])
 def test_a_link_header_names_the_next_page_and_the_canonical_url(content_type: str) -> None:
     found = read("x", content_type, Link='<2>; rel="next", <//b.test/c>; rel=canonical, </s>; rel=shortlink')
