@@ -74,7 +74,12 @@ class Config:
     )
     lease_batch: int = ours(256, "How many URLs a shard leases in one round trip.", least=1, most=10_000)
     max_attempts: int = ours(3, "How often a URL is tried before it counts as failed.", least=1, most=100)
-    max_redirects: int = ours(5, "How many redirects in a row are followed.", least=0, most=100)
+    max_redirects: int = ours(
+        5,
+        "How many redirects in a row are followed, those of `<meta http-equiv=refresh>` among them.",
+        least=0,
+        most=100,
+    )
     drain_seconds: float = ours(
         10.0,
         "How long downloads in flight may go on after a stop was asked for.",
@@ -216,6 +221,8 @@ class Config:
             "application/xml",
             "application/rss+xml",
             "application/atom+xml",
+            "application/rdf+xml",
+            "application/feed+json",
         ),
         "Media types whose bodies are read; of others only the head is. text/* stands for all text.",
         optional=True,
@@ -311,7 +318,7 @@ class Config:
         choices=("fast", "article", "all"),
     )
     link_tags: tuple[str, ...] = ours(
-        ("a", "area"),
+        ("a", "area", "frame"),
         'Elements whose links are followed; "link" means rel=next.',
         choices=("a", "area", "iframe", "frame", "link"),
     )

@@ -17,6 +17,7 @@ from crawlproj.errors import BadUrl
 from crawlproj.frontier.feed import AWAY_S, Feed
 from crawlproj.frontier.gate import ROBOTS_FOR, RobotsFetch
 from crawlproj.model.records import Candidate, Lease
+from crawlproj.model.route import Route
 from crawlproj.model.urls import canonicalise, domain_of
 from crawlproj.pages.inflate import inflate
 from crawlproj.politeness.pacing import Ended, Trouble
@@ -139,7 +140,7 @@ class RobotsTxt:
             except BadUrl:
                 continue
             if domain_of(url) == domain_of(f"{origin}/"):
-                candidates.append(Candidate(url, extra='{"sitemap":1}'))
+                candidates.append(Candidate(url, extra=Route(sitemap_level=1).encode()))
         self._feed.add(candidates)
 
 

@@ -84,7 +84,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    #: Waits again, behind the others of its lane, with one attempt more.
+    #: Waits again, behind the others of its lane (but see COOKIE_RETRY), with one attempt more.
     RETRY = "retry"
     #: Not fetched and not to be: robots.txt or a rule of ours says no.
     SKIPPED = "skipped"
@@ -96,6 +96,9 @@ class Outcome(StrEnum):
     PACED = "paced"
 
 
+#: Why a URL is tried again before the others of its lane: a cookie may not live as long as they take.
+#: `settle_urls.lua` has the word, too.
+COOKIE_RETRY = "retry_cookie"
 #: Why a URL is skipped.
 SKIP_REASONS = ("robots", "excluded", "length")
 
@@ -154,6 +157,8 @@ class Page:
     error: str = ""
     #: 0: an ordinary page. A sitemap: 1, and one more for each sitemap index on the way to it.
     sitemap_level: int = 0
+    #: How many redirects in a row led to it.
+    hops: int = 0
 
 
 @dataclass(slots=True)

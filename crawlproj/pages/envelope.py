@@ -9,7 +9,7 @@ from crawlproj.errors import BadEnvelope
 from crawlproj.model.records import Page
 
 #: First byte of every envelope. A new layout takes a new byte.
-VERSION = b"\xe2"
+VERSION = b"\xe3"
 #: Below this many bytes compressing costs more than it saves.
 _SMALL_BYTES = 1024
 #: No page is larger; a size beyond it in an envelope means damage.
@@ -38,6 +38,7 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     redirected_from: str
     error: str
     sitemap_level: int
+    hops: int
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -77,6 +78,7 @@ def pack(page: Page) -> bytes:
             redirected_from=page.redirected_from,
             error=page.error,
             sitemap_level=page.sitemap_level,
+            hops=page.hops,
         )
     )
 
@@ -111,6 +113,7 @@ def unpack(data: bytes) -> Page:
         redirected_from=fields.redirected_from,
         error=fields.error,
         sitemap_level=fields.sitemap_level,
+        hops=fields.hops,
     )
 
 

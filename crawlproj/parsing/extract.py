@@ -18,15 +18,19 @@ from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
 from crawlproj.parsing import native
 from crawlproj.parsing.charset import decode, transcode
+from crawlproj.parsing.feeds import feed_links
 from crawlproj.parsing.html import Head, Html, TreeHtml
 from crawlproj.parsing.language import language_of
+from crawlproj.parsing.linkheader import link_targets
 from crawlproj.parsing.links import base_of, canonical_links
 from crawlproj.parsing.nesting import harmless
+from crawlproj.parsing.refresh import REDIRECT_SECONDS, refresh_target
 from crawlproj.parsing.simhash import simhash
 from crawlproj.parsing.sitemaps import read_sitemap
 from crawlproj.parsing.text import TextMode
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
+_JSON = frozenset({"application/json", "application/feed+json"})
 _CODE = frozenset({"text/css", "text/javascript", "text/ecmascript"})
 #: Types that servers send when they do not know.
 _UNKNOWN = frozenset({"", "application/octet-stream", "binary/octet-stream", "unknown/unknown"})
@@ -57,7 +61,7 @@ class ExtractOptions:
     max_bytes: int = 100_000
     text: TextMode = "fast"
     full_text: bool = False
-    link_tags: tuple[str, ...] = ("a", "area")
+    link_tags: tuple[str, ...] = ("a", "area", "frame")
     obey_nofollow: bool = True
     obey_rel_nofollow: bool = True
     obey_noindex: bool = True
@@ -95,7 +99,8 @@ class Extract:
     """What was read from a page. ``links`` are canonical and different, in the order of the page.
 
     ``nofollow`` and ``noindex`` are what the page asks for, whether or not it was obeyed. ``links_cut``
-    says that there were more links than wanted. ``sitemaps`` are those that an index of sitemaps names.
+    says that there were more links than wanted. ``refresh`` is the page that this one moves its reader to, as
+    a redirect does. ``sitemaps`` are those that an index of sitemaps names.
     ``error`` says why a page that came has no text.
     """
 
@@ -108,6 +113,7 @@ class Extract:
     full_text: str | None = None
     links: list[str] = field(default_factory=list)
     links_cut: bool = False
+    refresh: str | None = None
     sitemaps: list[str] = field(default_factory=list)
     canonical_url: str | None = None
     nofollow: bool = False
@@ -152,9 +158,13 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     elif _is_xml(kind):
         markup, found.charset = decode(body, declared, found.truncated)
         found.text = _text_of_xml(markup)
+        _read_feed(markup, page.url, options, found)
     elif _is_text(kind):
         text, found.charset = decode(body, declared, found.truncated, has_markup=False)
         found.text = text.replace("\0", "\ufffd")
+        if kind in _JSON:
+            _read_feed(text, page.url, options, found)
+    _read_headers(headers, page.url, options, found)
     if found.noindex and options.obey_noindex:
         found.title = found.description = found.text = found.full_text = None
         found.fields, found.error = {}, "noindex"
@@ -174,6 +184,54 @@ def _read_sitemap(body: bytes, url: str, options: ExtractOptions, found: Extract
         is_cut=found.truncated,
     )
     found.links, found.links_cut, found.sitemaps = sitemap.urls, sitemap.is_cut, sitemap.sitemaps
+
+
+def _may_follow(options: ExtractOptions, found: Extract) -> bool:
+    return not (found.nofollow and options.obey_nofollow)
+
+
+def _read_feed(markup: str, url: str, options: ExtractOptions, found: Extract) -> None:
+    if _may_follow(options, found):
+        hrefs = feed_links(markup)
+        found.links, found.links_cut = canonical_links(hrefs, url, options.max_links, options.url_rules)
+
+
+def _read_headers(headers: Mapping[str, str], url: str, options: ExtractOptions, found: Extract) -> None:
+    """Read what the headers say that elements could say as well."""
+    may_follow = _may_follow(options, found)
+    for relations, target in link_targets(headers.get("link", "")):
+        if "canonical" in relations and found.canonical_url is None:
+            found.canonical_url = _resolved(target, url, options)
+        if "next" in relations and may_follow:
+            _add_link(_resolved(target, url, options), options, found)
+    if may_follow and "refresh" in headers:
+        _read_refresh(headers["refresh"], url, url, options, found)
+
+
+def _read_refresh(content: str, base: str, url: str, options: ExtractOptions, found: Extract) -> None:
+    """Read one that leads elsewhere: soon, it is a redirect, the first of them; later, a link."""
+    delay_s, target = refresh_target(content) or (0.0, "")
+    resolved = _resolved(target, base, options)
+    if resolved is None or resolved == options.url_rules.clean(url):
+        return
+    if delay_s > REDIRECT_SECONDS:
+        _add_link(resolved, options, found)
+    elif found.refresh is None:
+        found.refresh = resolved
+
+
+def _add_link(link: str | None, options: ExtractOptions, found: Extract) -> None:
+    if link is None or link in found.links:
+        return
+    if len(found.links) < options.max_links:
+        found.links.append(link)
+    else:
+        found.links_cut = True
+
+
+def _resolved(href: str, base: str, options: ExtractOptions) -> str | None:
+    links, _ = canonical_links([href], base, 1, options.url_rules)
+    return links[0] if links else None
 
 
 def _content_type(declared: str, body: bytes) -> str | None:
@@ -215,9 +273,12 @@ def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -
     page = _html(html, options)
     head = page.head()
     base = _read_head(head, url, options, found)
-    if not (found.nofollow and options.obey_nofollow):
+    if _may_follow(options, found):
         hrefs = page.hrefs(obey_rel_nofollow=options.obey_rel_nofollow)
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
+        for name, _, content in head.metas:
+            if name == "http-equiv:refresh":
+                _read_refresh(content, base, url, options, found)
     if options.full_text:
         found.full_text = page.text("all", is_last=False)
     found.text = page.text(options.text)
@@ -237,8 +298,7 @@ def _read_head(head: Head, url: str, options: ExtractOptions, found: Extract) ->
         _read_meta((name or property_).strip().lower(), content, options.robots_agent, found)
     base = base_of(head.base, url) if head.base else url
     if head.canonical:
-        resolved, _ = canonical_links([head.canonical], base, 1, options.url_rules)
-        found.canonical_url = resolved[0] if resolved else None
+        found.canonical_url = _resolved(head.canonical, base, options)
     return base
 
 

@@ -111,6 +111,8 @@ def _title_of_page(title: LexborNode) -> str:
 
 def _meta(node: LexborNode) -> tuple[str, str, str]:
     attributes = node.attributes
+    if (attributes.get("http-equiv") or "").strip().lower() == "refresh":
+        return "http-equiv:refresh", "", attributes.get("content") or ""
     return tuple(attributes.get(name) or "" for name in ("name", "property", "content"))  # type: ignore[return-value]
 
 

@@ -7,7 +7,6 @@ parser may be killed at any moment: its pages come again, and links admitted twi
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -26,6 +25,7 @@ from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
+from crawlproj.model.route import Route
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.deadletters import DeadLetter
@@ -236,13 +236,15 @@ class Parser:
     def _collect(self, page: Page, found: Extract, candidates: dict[str, Candidate]) -> None:
         """Add what *page* links to to *candidates*, as far as the rules have it; count what they refuse."""
         if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
-            extra = json.dumps({"sitemap": page.sitemap_level + 1}, separators=(",", ":"))
+            extra = Route(sitemap_level=page.sitemap_level + 1).encode()
             for url in found.sitemaps:
                 # Judged as seeds are: sitemap.xml.gz ends like a file that nobody reads.
                 if reason := self._rules.refusal(url, 0, None):
                     self._segment_refusals[reason] += 1
                 else:
                     candidates[url] = Candidate(url, page.depth, extra=extra)
+        if found.refresh is not None:
+            self._collect_refresh(page, found.refresh, candidates)
         # What a site lists is as near as what its front page links to.
         depth, refusal = 1 if page.sitemap_level else page.depth + 1, self._rules.refusal
         accepted = self._rules.still_accepted(depth, page.url)
@@ -257,6 +259,18 @@ class Parser:
                     self._traps[link] = depth, reason
             else:
                 candidates[link] = Candidate(link, depth)
+
+    def _collect_refresh(self, page: Page, target: str, candidates: dict[str, Candidate]) -> None:
+        """Add where *page* moves its reader to: judged and limited as where a server redirects to."""
+        known = candidates.get(target)
+        if known is not None and known.depth <= page.depth:
+            return
+        reason = "redirects" if page.hops >= self._config.max_redirects else None
+        if reason := reason or self._rules.refusal(target, page.depth, page.url):
+            self._segment_refusals[reason] += 1
+        else:
+            extra = Route(page.hops).onward(page.url).encode()
+            candidates[target] = Candidate(target, page.depth, extra=extra)
 
     async def _admit(self, candidates: dict[str, Candidate]) -> None:
         if candidates:

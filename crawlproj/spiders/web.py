@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.exceptions import CloseSpider, IgnoreRequest
@@ -18,14 +17,15 @@ from twisted.python.failure import Failure
 
 from crawlproj import seams
 from crawlproj.config import Config, load_config
+from crawlproj.download.cookies import cookie_header
 from crawlproj.download.endings import error_name
 from crawlproj.errors import BadArgument, BadUrl, NoSeeds
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
-from crawlproj.frontier.gate import FREED
 from crawlproj.frontier.seeds import admit_seeds
-from crawlproj.model.records import Candidate, FetchedPage, Lease, Outcome, Page
-from crawlproj.model.urls import canonicalise
+from crawlproj.model.records import COOKIE_RETRY, Candidate, FetchedPage, Lease, Outcome, Page
+from crawlproj.model.route import Route
+from crawlproj.model.urls import canonicalise, fingerprint, origin_of
 from crawlproj.requests import decode_request
 
 logger = logging.getLogger(__name__)
@@ -41,11 +41,14 @@ _HEADERS = {
         "Last-Modified",
         "ETag",
         "Link",
+        "Refresh",
         "X-Robots-Tag",
     )
 }
 #: Its values have commas inside, so a line break keeps them apart.
 _ROBOTS_TAG = b"X-Robots-Tag"
+#: Why a redirect leads nowhere: such a URL could not be had, and its row says so.
+_DEAD_ENDS = frozenset({"redirects", "bad_redirect", "redirect_loop"})
 #: Flags of a body that is not whole.
 _CUT = frozenset({"cut", "dataloss", "partial"})
 #: Settings that name components of Scrapy's.
@@ -186,8 +189,10 @@ class WebSpider(Spider):
             # Canonical URLs are as safe as Scrapy would make them, at a third of the cost of a request.
             verbatim = {"verbatim_url": True}
             request = Request(lease.url, self.parse, meta=verbatim, errback=self.fail, dont_filter=True)
-        config, meta = self.config, request.meta
-        if _path(lease).sitemap_level:
+        config, meta, route = self.config, request.meta, Route.decode(lease.extra)
+        if route.cookie:
+            request.headers["Cookie"] = route.cookie.encode("latin-1", "replace")
+        if route.sitemap_level:
             meta["download_cut"] = config.sitemap_bytes
         else:
             meta["download_cut"] = config.max_body
@@ -201,10 +206,17 @@ class WebSpider(Spider):
     def parse(self, response: Response, **kwargs: Any) -> Iterator[FetchedPage]:
         meta, status, flags = response.meta, response.status, response.flags
         lease: Lease = meta["crawl_lease"]
-        path = _path(lease)
+        route = Route.decode(lease.extra)
+        page = self._page(lease, status, route)
         if status in _REDIRECTS:
-            self._follow(response, lease, path)
-        page = self._page(lease, status, path)
+            reason = self._follow(response, lease, route)
+            if reason == COOKIE_RETRY:
+                self.feed.judge(lease, Outcome.RETRY, reason)
+                return
+            if reason:
+                self.feed.judge(lease, Outcome.DONE, reason)
+            if reason in _DEAD_ENDS:
+                page.error = reason
         page.latency_ms = int(meta.get("download_latency", 0) * 1000)
         # As a plain dict: Headers' own methods bring into form again what is in form, at five times the cost.
         page.headers = {
@@ -232,11 +244,11 @@ class WebSpider(Spider):
 
     def failure_of(self, lease: Lease, reason: str) -> Page:
         """Return the page for a URL that failed for good; also called by the scheduler."""
-        page = self._page(lease, 0, _path(lease))
+        page = self._page(lease, 0, Route.decode(lease.extra))
         page.error = reason
         return page
 
-    def _page(self, lease: Lease, status: int, path: _Path) -> Page:
+    def _page(self, lease: Lease, status: int, route: Route) -> Page:
         feed = self.feed
         return Page(
             url=lease.url,
@@ -250,32 +262,43 @@ class WebSpider(Spider):
             attempt=lease.attempt,
             partition=lease.partition,
             lease=lease.number,
-            redirected_from=path.redirected_from,
-            sitemap_level=path.sitemap_level,
+            redirected_from=route.redirected_from,
+            sitemap_level=route.sitemap_level,
+            hops=route.hops,
         )
 
-    def _follow(self, response: Response, lease: Lease, path: _Path) -> None:
-        """Have the target of a redirect admitted: it waits for its own domain's turn."""
+    def _follow(self, response: Response, lease: Lease, route: Route) -> str:
+        """Have the target of a redirect admitted: it waits for its own domain's turn.
+
+        Returns why it is not, if so; COOKIE_RETRY if *lease* itself is to be tried again, with a cookie.
+        """
         location = response.headers.get("Location", b"")
-        if not location or path.hops >= self.config.max_redirects:
-            self.feed.judge(lease, Outcome.DONE, "redirects")
-            return
+        if not location or route.hops >= self.config.max_redirects:
+            return "redirects"
         try:
             target = self._rules.urls.clean(canonicalise(location.decode("latin-1"), lease.url))
         except BadUrl:
-            self.feed.judge(lease, Outcome.DONE, "bad_redirect")
-            return
-        reason = self._rules.refusal(target, lease.depth, lease.url)
-        if reason is not None:
-            self.feed.judge(lease, Outcome.DONE, f"redirect_{reason}")
-            return
-        extra: dict[str, Any] = {"hops": path.hops + 1, "from": lease.url}
-        if path.sitemap_level:
-            extra["sitemap"] = path.sitemap_level
-        if FREED in lease.extra:
-            extra["freed"] = True
-        text = json.dumps(extra, separators=(",", ":"))
-        self.feed.add([Candidate(target, lease.depth, extra=text)])
+            return "bad_redirect"
+        # Cookies go as far as the redirects of one origin do, and no further.
+        cookie = ""
+        if origin_of(target) == origin_of(lease.url):
+            set_cookies = response.headers.getlist("Set-Cookie")
+            cookie = cookie_header(set_cookies, lease.url, time.time(), route.cookie)
+        onward = route.onward(lease.url, cookie)
+        if target == lease.url:
+            if cookie == route.cookie or route.redirected_from == lease.url:
+                return "redirect_loop"
+            lease.extra = onward.encode()
+            return COOKIE_RETRY
+        if reason := self._rules.refusal(target, lease.depth, lease.url):
+            return f"redirect_{reason}"
+        candidate = Candidate(target, lease.depth, extra=onward.encode())
+        if cookie and target == route.redirected_from:
+            # There and back for a cookie: it was seen, but not yet asked with one. A mark of its own makes
+            # this happen once.
+            candidate.mark, candidate.priority = fingerprint(f"{target} with a cookie"), 1
+        self.feed.add([candidate])
+        return ""
 
 
 def _leave_out(settings: BaseSettings, table: str) -> None:
@@ -290,21 +313,3 @@ def _leave_out(settings: BaseSettings, table: str) -> None:
     for name, components in ((table, own), (f"{table}_BASE", built_in)):
         kept = {path: order for path, order in components.items() if path not in off}
         settings.set(name, kept, priority="spider")
-
-
-class _Path(NamedTuple):
-    """How we came to a URL: through how many redirects and from where; as a sitemap, how deep."""
-
-    hops: int = 0
-    redirected_from: str = ""
-    sitemap_level: int = 0
-
-
-_DIRECT = _Path()
-
-
-def _path(lease: Lease) -> _Path:
-    if not lease.extra:
-        return _DIRECT
-    extra = json.loads(lease.extra)
-    return _Path(int(extra.get("hops", 0)), str(extra.get("from", "")), int(extra.get("sitemap", 0)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crawlproj.errors import Fenced
-from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
+from crawlproj.model.records import COOKIE_RETRY, Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
 
 if TYPE_CHECKING:
@@ -92,6 +92,18 @@ async def test_a_retry_waits_with_one_attempt_more_and_all_it_carried(owned: Fro
     [again] = await owned.lease()
 
     assert (again.url, again.attempt, again.extra) == (lease.url, 1, '{"meta":{"a":1}}')
+
+
+async def test_a_retry_that_brings_a_cookie_is_the_next_of_its_lane(owned: FrontierAtHand) -> None:
+    lease, _ = await chain_of(owned, 2)
+    lease.extra = '{"cookie":"a=1"}'
+
+    await owned.frontier.settle([Settlement(lease, Outcome.RETRY, COOKIE_RETRY)])
+
+    first, *_ = await owned.waiting("a.test")
+    assert first.endswith('/0 {"cookie":"a=1"}')
+    assert (await figures(owned))["retry"] == 1
+    await check_the_sums(owned)
 
 
 async def test_a_retry_that_was_no_attempt_keeps_its_attempts(owned: FrontierAtHand) -> None:

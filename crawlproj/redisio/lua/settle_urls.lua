@@ -44,8 +44,9 @@ for n, token in ipairs(tokens) do
     if outcome ~= 'returned' and outcome ~= 'skipped' and outcome ~= 'trapped' then state[6] = ARGV[i + 4] end
     state[7], counts.bytes = string.format('%.0f', state[7] + ARGV[i + 6]), (counts.bytes or 0) + ARGV[i + 6]
     local lane, entry = string.match(token, '^%d+ (%d) %S+ (.*)$')
-    if outcome == 'retry' then redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, ARGV[i + 7])
-    elseif outcome == 'returned' then redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, entry)
+    -- What is returned, or got a cookie, which may not live as long as the others take, goes first.
+    if outcome == 'retry' and reason ~= 'retry_cookie' then redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, ARGV[i + 7])
+    elseif outcome == 'retry' or outcome == 'returned' then redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, outcome == 'retry' and ARGV[i + 7] or entry)
     elseif outcome == 'trapped' then redis.call('ZADD', KEYS[6], now, table.concat({reason, lane, domain, entry}, ' ')) end
     if outcome == 'retry' or outcome == 'returned' then count(state[8] == '-' and 'waiting' or 'parked') end
     count(outcome)

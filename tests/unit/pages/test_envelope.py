@@ -29,6 +29,7 @@ pages = st.builds(
     redirected_from=texts,
     error=texts,
     sitemap_level=numbers,
+    hops=numbers,
 )
 
 
@@ -73,8 +74,8 @@ def test_a_body_the_server_compressed_travels_as_it_came() -> None:
     [
         b"",
         b"\x00",
-        b"\xe1older",
-        b"\xe3newer",
+        b"\xe2older",
+        b"\xe4newer",
         b"\x80\x04pickle",
         VERSION,
         VERSION + b"\x90",

@@ -291,11 +291,11 @@ def test_elements_are_followed_by_setting(tags: tuple[str, ...], links: list[str
     assert found.links == [f"http://a.test{link}" for link in links]
 
 
-def test_frames_are_followed_by_setting() -> None:
+def test_frames_are_followed_unless_the_setting_leaves_them_out() -> None:
     html = '<frameset><frame src="/left"><frame src="/right"></frameset>'
 
-    assert read(html).links == []
-    assert len(read(html, options=ExtractOptions(link_tags=("frame",))).links) == 2
+    assert read(html).links == ["http://a.test/left", "http://a.test/right"]
+    assert read(html, options=ExtractOptions(link_tags=("a",))).links == []
 
 
 def test_the_canonical_url_is_resolved() -> None:

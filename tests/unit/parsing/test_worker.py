@@ -174,6 +174,51 @@ async def test_a_link_at_two_depths_is_admitted_at_the_smaller(door: Door, make:
     assert await waiting(door, "a.test") == [b"2 0 h/"]
 
 
+REFRESH = "<meta http-equiv=refresh content='{delay_s};url={target}'><a href='{target}'>here</a>"
+
+
+async def test_where_a_page_refreshes_to_waits_as_where_a_server_redirects_to(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    body = REFRESH.format(delay_s=0, target="/x")
+    await push(door, a_page("http://a.test/", body, depth=2, hops=1))
+
+    await make(CRAWL_FAST=False, DEPTH_LIMIT=2).run()
+
+    assert await waiting(door, "a.test") == [b'2 0 h/x {"hops":2,"from":"http://a.test/"}']
+    assert stored(tmp_path) == ["http://a.test/"]
+
+
+async def test_a_refresh_that_takes_long_waits_as_a_link(door: Door, make: Make) -> None:
+    await push(door, a_page("http://a.test/", REFRESH.format(delay_s=60, target="/x"), depth=2))
+
+    await make(CRAWL_FAST=False).run()
+
+    assert await waiting(door, "a.test") == [b"3 0 h/x"]
+
+
+async def test_refreshes_end_where_redirects_do(door: Door, make: Make) -> None:
+    body = "<meta http-equiv=refresh content='0;url=/{}'>"
+    last = a_page("http://a.test/5", body.format(6), hops=5)
+    await push(door, a_page("http://a.test/4", body.format(5), hops=4), last)
+
+    await make(CRAWL_FAST=False).run()
+
+    assert await waiting(door, "a.test") == [b'0 0 h/5 {"hops":5,"from":"http://a.test/4"}']
+    assert await door.command("HGET", keys.page_counters(RUN), "filtered:redirects") == b"1"
+
+
+async def test_a_refresh_leaves_the_scope_only_from_a_seed(door: Door, make: Make) -> None:
+    for depth in (0, 1):
+        body = REFRESH.format(delay_s=0, target=f"http://b{depth}.test/")
+        await push(door, a_page(f"http://a.test/{depth}", body, depth=depth))
+
+    await make(CRAWL_FAST=False, CRAWL_SCOPE="domain").run()
+
+    assert await waiting(door, "b0.test") == [b'0 0 h/ {"hops":1,"from":"http://a.test/0"}']
+    assert await waiting(door, "b1.test") == []
+
+
 async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: Make, tmp_path: Path) -> None:
     body = "<a href='/x'>x</a>"
     await push(
