@@ -43,7 +43,13 @@ from crawlproj.parsing.metadata import Metadata, metadata_of
 _WORD = re.compile(r"\w+")
 _BYLINE = re.compile(r"(?:^|[\s_-])(?:byline|author)(?:[\s_-]*name)?(?=$|\s)", re.IGNORECASE)
 #: Our words for the kinds of WCXB; it knows no others, and `service` and `documentation` have no schema of their own.
-_KINDS = {"article": "article", "product": "product", "forum": "forum", "collection": "list", "listing": "list"}
+_KINDS = {
+    "article": "article",
+    "product": "product",
+    "forum": "forum",
+    "collection": "list",
+    "listing": "list",
+}
 
 
 @dataclass(slots=True)
@@ -73,7 +79,9 @@ FIELDS = ("published", "author", "site_name", "kind")
 def head_of(body: bytes) -> Head:
     """Return the declarations of a page, read by lxml."""
     html = decode(body, "", False)[0]
-    root = lxml.html.document_fromstring(html.encode() or b"<p>", parser=lxml.html.HTMLParser(encoding="utf-8"))
+    root = lxml.html.document_fromstring(
+        html.encode() or b"<p>", parser=lxml.html.HTMLParser(encoding="utf-8")
+    )
     metas, times, bylines, json_ld, headings = [], [], [], [], []
     title = base = canonical = ""
     for node in root.iter(lxml.etree.Element):
@@ -82,7 +90,12 @@ def head_of(body: bytes) -> Head:
         rel = (get("rel") or "").lower().split()
         if tag == "meta":
             pragma = get("http-equiv")
-            name = get("property") or get("name") or get("itemprop") or (f"http-equiv:{pragma}" if pragma else "")
+            name = (
+                get("property")
+                or get("name")
+                or get("itemprop")
+                or (f"http-equiv:{pragma}" if pragma else "")
+            )
             metas.append((name.strip().lower(), get("content") or ""))
         elif tag == "script" and (get("type") or "").strip().lower() == "application/ld+json":
             json_ld.append(node.text or "")
@@ -97,7 +110,9 @@ def head_of(body: bytes) -> Head:
         elif tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             headings.append((int(tag[1]), _line(node)))
         if tag not in ("meta", "link") and (
-            "author" in rel or "author" in (get("itemprop") or "").lower().split() or _BYLINE.search(get("class") or "")
+            "author" in rel
+            or "author" in (get("itemprop") or "").lower().split()
+            or _BYLINE.search(get("class") or "")
         ):
             bylines.append(_line(node))
     language = root.get("lang") or ""
@@ -219,7 +234,8 @@ def peers() -> dict[str, Callable[[Gold], Found]]:
         for extensive in (False, True):
             name = f"htmldate {version('htmldate')} {'extensive' if extensive else 'fast'}"
             found[name] = lambda page, extensive=extensive: Found(  # type: ignore[misc]
-                htmldate.find_date(_html(page), url=page.url, extensive_search=extensive, original_date=True) or ""
+                htmldate.find_date(_html(page), url=page.url, extensive_search=extensive, original_date=True)
+                or ""
             )
     except ImportError:
         say("htmldate is not installed")
@@ -254,9 +270,13 @@ def scores_of(pages: list[Gold], found: list[Found], field: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--held-out", action="store_true", help="measure the pages that are held out, and those only")
+    parser.add_argument(
+        "--held-out", action="store_true", help="measure the pages that are held out, and those only"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the report there")
     given = parser.parse_args()
     report = Report(redis_version="none")
@@ -264,7 +284,11 @@ def main() -> None:
     pages = [page for read in readers for page in read(given.sets) if page.is_held_out == given.held_out]
     half = "held out" if given.held_out else "looked at"
     table = report.table(
-        f"metadata, the pages {half}; precision / recall of the pages with a truth", "method", "collection", *FIELDS, "CPU ms/page"
+        f"metadata, the pages {half}; precision / recall of the pages with a truth",
+        "method",
+        "collection",
+        *FIELDS,
+        "CPU ms/page",
     )
     heads = [head_of(page.body) for page in pages]
     began_s = time.process_time()
@@ -288,7 +312,12 @@ def main() -> None:
         if page.published and value.published
     ]
     report.goals.append(
-        Goal("published", "right on >= 95 % of the pages that have one", f"{statistics.mean(right):.1%}", statistics.mean(right) >= 0.95)
+        Goal(
+            "published",
+            "right on >= 95 % of the pages that have one",
+            f"{statistics.mean(right):.1%}",
+            statistics.mean(right) >= 0.95,
+        )
     )
     report.goals.append(Goal("CPU of metadata", "<= 0.05 ms a page", f"{our_ms:.3f} ms", our_ms <= 0.05))
     report.finish(Options(quick=False, redis_server="", most_urls=0, json_path=given.json))

@@ -304,6 +304,7 @@ class Config:
     )
     segment_seconds: float = ours(30.0, "A segment is closed when it is this old.", least=0.1, most=3600)
     full_text: bool = ours(False, "Whether all text of a page is stored, too, navigation included.")
+    headings: bool = ours(False, "Whether the headings of a page are stored, with their levels.")
     store_links: bool = ours(False, "Whether the links of a page are stored, and not only how many.")
     text: str = ours(
         "fast",

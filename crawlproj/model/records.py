@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypedDict
 
 from crawlproj.model.urls import expand, fingerprint, shorten
 
@@ -154,6 +155,13 @@ class Page:
     error: str = ""
     #: 0: an ordinary page. A sitemap: 1, and one more for each sitemap index on the way to it.
     sitemap_level: int = 0
+
+
+class Heading(TypedDict):
+    """A heading of a page: its level, 1 for ``h1``, and its text."""
+
+    level: int
+    text: str
 
 
 @dataclass(slots=True)

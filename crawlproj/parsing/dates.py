@@ -1,4 +1,4 @@
-"""Dates as pages write them. Pure; it never asks what day it is today, and takes no date that has two readings."""
+"""Dates as pages write them. Pure: never asks what day it is, and takes no date that has two readings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _MONTHS = (
     "november nov novembre noviembre novembro listopada listopad lis",
     "december dec dezember dez décembre decembre déc diciembre dic dicembre dezembro grudnia grudzień gru",
 )
-_MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
 #: Those of RFC 822, and the common ones of Europe.
 _ZONE_HOURS = {
-    "z": 0, "ut": 0, "utc": 0, "gmt": 0, "wet": 0, "bst": 1, "cet": 1, "mez": 1, "cest": 2, "mesz": 2, "eet": 2,
-    "eest": 3, "msk": 3, "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6, "pst": -8, "pdt": -7,
+    "z": 0, "ut": 0, "utc": 0, "gmt": 0, "wet": 0, "bst": 1, "cet": 1, "mez": 1, "cest": 2, "mesz": 2,
+    "eet": 2, "eest": 3, "msk": 3, "est": -5, "edt": -4, "cst": -6, "cdt": -5, "mst": -7, "mdt": -6,
+    "pst": -8, "pdt": -7,
 }  # fmt: skip
 
 _ZONE = r"(?:(?P<zone>[A-Za-z]{1,4})?(?P<offset>[+-][0-9]{1,2}:?(?:[0-9]{2})?)?)"
@@ -94,6 +95,14 @@ def moment_of(text: str) -> datetime | None:
     return moment
 
 
+def in_utc(moment: datetime | None) -> datetime | None:
+    """Return *moment* in UTC, to the millisecond: what every format can hold."""
+    if moment is None:
+        return None
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
 def date_in_path(path: str) -> datetime | None:
     """Return the full date in the path of a URL, None if there is none, or more than one."""
     days = {_day_in_path(match) for match in _IN_PATH.finditer(path)} - {None}
@@ -143,12 +152,12 @@ def _of_match(match: re.Match[str]) -> datetime | None:
     year = int(groups["year"])
     if "first" in groups:
         return _by_order(int(groups["first"]), int(groups["then"]), year, groups["mark"])
-    month = _MONTH_OF.get(groups["name"].lower()) if "name" in groups else int(groups["month"])
+    month = MONTH_OF.get(groups["name"].lower()) if "name" in groups else int(groups["month"])
     return _day(year, month, int(groups["day"])) if month else None
 
 
 def _by_order(first: int, then: int, year: int, mark: str) -> datetime | None:
-    """Return the day of a date without names: with dots the day is first, else only if one of them is no month."""
+    """Return the day of a date in numbers: with dots the day is first, else one of them must be no month."""
     if mark == "." or first > 12 or first == then:
         return _day(year, then, first)
     return _day(year, first, then) if then > 12 else None

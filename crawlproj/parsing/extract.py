@@ -13,14 +13,16 @@ from parsel import Selector
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
-from crawlproj.model.records import Page
+from crawlproj.model.records import Heading, Page
 from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
 from crawlproj.parsing import native
 from crawlproj.parsing.charset import decode, transcode
+from crawlproj.parsing.head import Head as Declarations
 from crawlproj.parsing.html import Head, Html, TreeHtml
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.links import base_of, canonical_links
+from crawlproj.parsing.metadata import Metadata, metadata_of
 from crawlproj.parsing.nesting import harmless
 from crawlproj.parsing.simhash import simhash
 from crawlproj.parsing.sitemaps import read_sitemap
@@ -47,6 +49,7 @@ _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-previ
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
 _MOST_FIELD_VALUES = 1000
+_MOST_HEADINGS = 1000
 _MOST_LINE_CHARS = 2000
 
 
@@ -57,6 +60,7 @@ class ExtractOptions:
     max_bytes: int = 100_000
     text: TextMode = "fast"
     full_text: bool = False
+    headings: bool = False
     link_tags: tuple[str, ...] = ("a", "area")
     obey_nofollow: bool = True
     obey_rel_nofollow: bool = True
@@ -76,6 +80,7 @@ class ExtractOptions:
             max_bytes=config.max_body,
             text=cast(TextMode, config.text),  # it knows no others
             full_text=config.full_text,
+            headings=config.headings,
             link_tags=config.link_tags,
             obey_nofollow=config.obey_nofollow,
             obey_rel_nofollow=config.obey_rel_nofollow,
@@ -106,6 +111,10 @@ class Extract:
     description: str | None = None
     text: str | None = None
     full_text: str | None = None
+    #: How the text was found.
+    text_source: str | None = None
+    headings: list[Heading] | None = None
+    metadata: Metadata = field(default_factory=Metadata)
     links: list[str] = field(default_factory=list)
     links_cut: bool = False
     sitemaps: list[str] = field(default_factory=list)
@@ -148,7 +157,7 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     language = headers.get("content-language", "")
     if kind in _HTML:
         html, found.charset = transcode(body, declared, found.truncated)
-        language = _read_html(html, page.url, options, found) or language
+        language = _read_html(html, page, options, found) or language
     elif _is_xml(kind):
         markup, found.charset = decode(body, declared, found.truncated)
         found.text = _text_of_xml(markup)
@@ -156,8 +165,8 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
         text, found.charset = decode(body, declared, found.truncated, has_markup=False)
         found.text = text.replace("\0", "\ufffd")
     if found.noindex and options.obey_noindex:
-        found.title = found.description = found.text = found.full_text = None
-        found.fields, found.error = {}, "noindex"
+        found.title = found.description = found.text = found.full_text = found.headings = None
+        found.metadata, found.fields, found.error = Metadata(), {}, "noindex"
     if found.text:
         found.language = language_of(found.text, language)
         found.simhash = simhash(found.text, fast=options.fast)
@@ -206,22 +215,40 @@ def _is_text(kind: str) -> bool:
     return kind in ("application/json", "application/x-ndjson", "application/yaml") or kind.endswith("+json")
 
 
-def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -> str:
+def _read_html(html: bytes, page: Page, options: ExtractOptions, found: Extract) -> str:
     """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
     html = harmless(html, fast=options.fast)
     if options.fields:
         selector = Selector(text=html.decode())
         found.fields = {name: select(selector) for name, select in options.fields.items()}
-    page = _html(html, options)
-    head = page.head()
-    base = _read_head(head, url, options, found)
+    reader = _html(html, options)
+    head = reader.head()
+    base = _read_head(head, page.url, options, found)
+    declarations = _declarations(head)
+    found.metadata = metadata_of(declarations, page.url, page.fetched_at_ms)
+    if options.headings:
+        found.headings = headings_of(declarations)
     if not (found.nofollow and options.obey_nofollow):
-        hrefs = page.hrefs(obey_rel_nofollow=options.obey_rel_nofollow)
+        hrefs = reader.hrefs(obey_rel_nofollow=options.obey_rel_nofollow)
         found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
     if options.full_text:
-        found.full_text = page.text("all", is_last=False)
-    found.text = page.text(options.text)
+        found.full_text = reader.text("all", is_last=False)
+    found.text = reader.text(options.text)
     return head.language
+
+
+def _declarations(head: Head) -> Declarations:
+    # Until one reader yields them as they are; this one knows no JSON-LD.
+    metas = [((property_ or name).strip().lower(), content) for name, property_, content in head.metas]
+    return Declarations(head.title, metas, head.base, head.canonical, head.language)
+
+
+def headings_of(head: Declarations) -> list[Heading]:
+    return [
+        Heading(level=level, text=line)
+        for level, text in head.headings[:_MOST_HEADINGS]
+        if (line := _one_line(text))
+    ]
 
 
 def _html(html: bytes, options: ExtractOptions) -> Html:

@@ -27,8 +27,9 @@ _TYPES = {
     "ExhibitionEvent ScreeningEvent CourseInstance",
     "forum": "DiscussionForumPosting QAPage SocialMediaPosting",
     "article": "Article NewsArticle BlogPosting ReportageNewsArticle AnalysisNewsArticle OpinionNewsArticle "
-    "BackgroundNewsArticle ReviewNewsArticle AdvertiserContentArticle LiveBlogPosting ScholarlyArticle TechArticle "
-    "APIReference MedicalScholarlyArticle SatiricalArticle Report Review CriticReview HowTo ClaimReview MedicalWebPage",
+    "BackgroundNewsArticle ReviewNewsArticle AdvertiserContentArticle LiveBlogPosting ScholarlyArticle "
+    "MedicalScholarlyArticle TechArticle APIReference SatiricalArticle Report Review CriticReview "
+    "ClaimReview HowTo MedicalWebPage",
     "video": "VideoObject Movie TVEpisode TVSeries Clip",
     "audio": "AudioObject PodcastEpisode PodcastSeries MusicRecording MusicAlbum RadioEpisode",
     "course": "Course LearningResource",
@@ -49,8 +50,6 @@ _HALF_PAIR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _NEXT_OBJECT = re.compile(r"}\s*,?\s*{")
-_ADDRESS = re.compile(r"^(?:https?:)?//(?:www\.)?|[?#].*$|/+$", re.IGNORECASE)
-_NAME_SPACE = re.compile(r".*[/:#]")
 _WORD = re.compile(r"\w+")
 
 
@@ -93,37 +92,35 @@ class Graph:
             return self._by_id.get(name, value) if isinstance(name, str) else value
         return value
 
-    def main(self, addresses: Iterable[str], titles: Iterable[str]) -> tuple[Node, str] | None:
-        """Return the node that is about the page, and its kind; None where no node is, or none can be told from others.
+    def main(self, addresses: Iterable[str], titles: Iterable[str]) -> tuple[Node, str | None]:
+        """Return the node that is about the page, and its kind; nothing if none can be told from the others.
 
         It names one of *addresses* or has one of *titles*; or it is the only one of its kind.
         """
+        best: tuple[tuple[int, int], Node, str | None] = (-1, 0), {}, None
         if not self._by_kind:
-            return None
+            return {}, None
         here = {_address(address) for address in addresses if address}
         words = [_words(title) for title in titles if title]
-        best: tuple[int, int, Node, str] | None = None
         for kind, nodes in self._by_kind.items():
             for node in nodes:
                 signs = _signs(node, here, words)
-                if signs < 0 or (signs == 0 and len(nodes) > 1):
-                    continue
-                if best is None or (signs, -_RANK[kind]) > best[:2]:
-                    best = signs, -_RANK[kind], node, kind
-        return best[2:] if best else None
+                if signs or len(nodes) == 1:
+                    best = max(best, ((signs, -_RANK[kind]), node, kind), key=lambda one: one[0])
+        return best[1], best[2]
 
 
 def types_of(node: Node) -> list[str]:
     """Return the types of *node* in lower case, without their name space."""
     types = node.get("@type")
     names = types if isinstance(types, list) else [types]
-    return [_NAME_SPACE.sub("", name).lower() for name in names if isinstance(name, str)]
+    return [name.rpartition("/")[2].rpartition(":")[2].lower() for name in names if isinstance(name, str)]
 
 
 def _signs(node: Node, here: set[str], titles: list[str]) -> int:
-    """Return how sure it is that *node* is about the page: 2 by address, 1 by title, -1: it is about another one."""
+    """Return how sure it is that *node* is about the page: 2 by its address, 1 by its title, 0 not at all."""
     named = [node.get("url"), node.get("mainEntityOfPage"), node.get("@id")]
-    addresses = {_address(text) for value in named if (text := _id(value)).startswith(("http", "/"))}
+    addresses = {_address(text) for value in named if (text := _id(value)).startswith("http")}
     headline = node.get("headline") or node.get("name")
     has_title = isinstance(headline, str) and any(_same_title(_words(headline), title) for title in titles)
     if addresses & here:
@@ -138,7 +135,8 @@ def _id(value: Any) -> str:
 
 
 def _address(url: str) -> str:
-    return _ADDRESS.sub("", url)
+    """Return *url* without what two spellings of one address differ in."""
+    return url.partition("//")[2].partition("?")[0].partition("#")[0].rstrip("/").lower().removeprefix("www.")
 
 
 def _words(text: str) -> str:
@@ -147,7 +145,9 @@ def _words(text: str) -> str:
 
 def _same_title(headline: str, title: str) -> bool:
     # Titles have the name of the site at one of their ends.
-    return len(headline) > 2 and (title.startswith(headline) or title.endswith(headline) or headline.startswith(title))
+    return len(headline) > 2 and (
+        title.startswith(headline) or title.endswith(headline) or headline.startswith(title)
+    )
 
 
 def _nodes(value: Any, depth: int) -> Iterator[Node]:
@@ -186,5 +186,4 @@ def _mend(script: str) -> str:
     script = _unwrap(script).strip()
     if "&quot;" in script and not script.startswith('{"'):
         script = unescape(script)
-    script = _BAD_ESCAPE.sub("", _HALF_PAIR.sub("", _COMMA_BEFORE_END.sub("", script)))
-    return script
+    return _BAD_ESCAPE.sub("", _HALF_PAIR.sub("", _COMMA_BEFORE_END.sub("", script)))
