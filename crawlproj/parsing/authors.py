@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from html import unescape
 
 from crawlproj.parsing.dates import MONTH_OF
@@ -31,15 +30,16 @@ _MONTH_AT_END = re.compile(rf"(?:{'|'.join(sorted(MONTH_OF, key=len, reverse=Tru
 _AROUND = " ,;:|/-–—•·()"
 #: What stands for no person.
 _NOBODY = frozenset({
-    "admin", "administrator", "anonymous", "author", "authors", "default", "editor", "false", "guest", "n/a", "na",
-    "name", "none", "null", "root", "superuser", "true", "undefined", "unknown", "user", "webmaster", "wordpress",
+    "admin", "administrator", "anonymous", "author", "authors", "default", "editor", "false", "guest",
+    "n/a", "na", "name", "none", "null", "root", "superuser", "true", "undefined", "unknown", "user",
+    "webmaster", "wordpress",
 })  # fmt: skip
 
 
-def authors_of(names: Iterable[str]) -> list[str]:
+def authors_of(names: list[str]) -> list[str]:
     """Return the people in *names*, each once: without "By", addresses, and what stands for nobody."""
     authors: dict[str, str] = {}
-    for name in names:
+    for name in names[: 4 * _MOST_AUTHORS]:
         if len(name) > _MOST_AUTHORS * _MOST_CHARS:
             continue
         for part in unescape(name).split(";") if ";" in name else (name,):

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 
 #: No date needs more.
 _MOST_CHARS = 200
-_OLDEST_YEAR = 1800
+_OLDEST_YEAR, _LAST_YEAR = 1800, 2999
 #: URLs and Unix times of earlier years are numbers of something else.
 _OLDEST_WEB_YEAR = 1990
 #: What programs write that know no date.
@@ -90,7 +90,7 @@ def moment_of(text: str) -> datetime | None:
         moment = _number(text) if text.isdecimal() and text.isascii() else _written(text)
     elif moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    if moment is None or moment.year < _OLDEST_YEAR or moment.year == 9999 or moment.date() in _PLACEHOLDERS:
+    if moment is None or not _OLDEST_YEAR <= moment.year <= _LAST_YEAR or moment.date() in _PLACEHOLDERS:
         return None
     return moment
 

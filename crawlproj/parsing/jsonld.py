@@ -12,7 +12,7 @@ import msgspec
 #: What is read of one page, in characters; the largest honest ones are lists of hundreds of products.
 _MOST_CHARS = 256 << 10
 _MOST_NODES = 500
-_MOST_DEPTH = 4
+_MOST_DEPTH = 6
 #: Where a node that may be the page's own hides in another one.
 _INSIDE = ("@graph", "mainEntity", "mainEntityOfPage", "itemReviewed")
 
@@ -42,14 +42,14 @@ _TYPES = {
 KIND_OF = {name.lower(): kind for kind, names in _TYPES.items() for name in names.split()}
 _RANK = {kind: rank for rank, kind in enumerate(_TYPES)}
 
-_WRAPPING = re.compile(r"<!--|-->|<!\[CDATA\[|\]\]>|^\s*//|//\s*$|/\*\s*\*/|;\s*$")
+_WRAPPING = re.compile(r"(?:(?://|/\*)\s*)?(?:<!--|-->|<!\[CDATA\[|\]\]>)(?:\s*\*/)?|;\s*$")
 _CONTROLS = re.compile(r"[\x00-\x1f]+")
 _COMMA_BEFORE_END = re.compile(r",\s*(?=[}\]])")
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _HALF_PAIR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_NEXT_OBJECT = re.compile(r"}\s*,?\s*{")
+_NEXT_OBJECT = re.compile(r"}\s*(?:,\s*)?{")
 _WORD = re.compile(r"\w+")
 
 
@@ -64,9 +64,9 @@ class Graph:
         self._by_id: dict[str, Node] = {}
         room, nodes = _MOST_CHARS, 0
         for script in scripts:
+            if len(script) > room:
+                continue
             room -= len(script)
-            if room < 0:
-                break
             for node in _nodes(_decode(script), 0):
                 nodes += 1
                 if nodes > _MOST_NODES:
@@ -105,7 +105,7 @@ class Graph:
         for kind, nodes in self._by_kind.items():
             for node in nodes:
                 signs = _signs(node, here, words)
-                if signs or len(nodes) == 1:
+                if signs > 0 or (signs == 0 and len(nodes) == 1):
                     best = max(best, ((signs, -_RANK[kind]), node, kind), key=lambda one: one[0])
         return best[1], best[2]
 
@@ -118,20 +118,22 @@ def types_of(node: Node) -> list[str]:
 
 
 def _signs(node: Node, here: set[str], titles: list[str]) -> int:
-    """Return how sure it is that *node* is about the page: 2 by its address, 1 by its title, 0 not at all."""
-    named = [node.get("url"), node.get("mainEntityOfPage"), node.get("@id")]
-    addresses = {_address(text) for value in named if (text := _id(value)).startswith("http")}
+    """Return how sure it is that *node* is about the page: 2 by its address, 1 by its title, 0 not at all.
+
+    -1 if it is about another page.
+    """
+    addresses = {_address(text) for key in ("url", "mainEntityOfPage") if (text := _id(node.get(key)))}
     headline = node.get("headline") or node.get("name")
     has_title = isinstance(headline, str) and any(_same_title(_words(headline), title) for title in titles)
-    if addresses & here:
+    if addresses & here or _address(_id(node.get("@id"))) in here:
         return 2 + has_title
-    return int(has_title)
+    return 1 if has_title else -1 if addresses else 0
 
 
 def _id(value: Any) -> str:
     if isinstance(value, dict):
         value = value.get("@id") or value.get("url")
-    return value.strip() if isinstance(value, str) else ""
+    return value.strip() if isinstance(value, str) and value.lstrip().startswith("http") else ""
 
 
 def _address(url: str) -> str:
@@ -186,4 +188,6 @@ def _mend(script: str) -> str:
     script = _unwrap(script).strip()
     if "&quot;" in script and not script.startswith('{"'):
         script = unescape(script)
-    return _BAD_ESCAPE.sub("", _HALF_PAIR.sub("", _COMMA_BEFORE_END.sub("", script)))
+    script = _BAD_ESCAPE.sub("", _HALF_PAIR.sub("", _COMMA_BEFORE_END.sub("", script)))
+    # Objects one after the other, with or without a comma.
+    return f"[{_NEXT_OBJECT.sub('},{', script)}]"

@@ -39,9 +39,9 @@ _PUBLISHED_TOO = _ranks(
     "citation_online_date citation_publication_date citation_date bepress_citation_date datepublished "
     "parsely-pub-date sailthru.date dc.date.issued dcterms.issued dc.date.created dcterms.created "
     "publish-date publish_date publishdate published published-date date_published publication_date "
-    "publication-date pubdate pub_date og:pubdate bt:pubdate w-published-date article.published article_date_original "
-    "cxenseparse:recs:publishtime shareaholic:article_published_time rnews:datepublished vr:published_time "
-    "release_date originalpublicationdate datecreated created"
+    "publication-date pubdate pub_date og:pubdate bt:pubdate w-published-date article.published "
+    "article_date_original cxenseparse:recs:publishtime shareaholic:article_published_time "
+    "rnews:datepublished vr:published_time release_date originalpublicationdate datecreated created"
 )
 #: They are some date, as often that of the last change.
 _SOME_DATE = _ranks("date dc.date dcterms.date")
@@ -117,7 +117,7 @@ def metadata_of(head: Head, url: str, fetched_at_ms: int | None = None) -> Metad
         site_name,
         kind or _og_kind(metas),
         _image(head, url, metas, graph, node),
-        _paywalled(metas, graph, node),
+        _paywalled(metas, graph, {} if kind == "event" else node),
     )
 
 
