@@ -97,7 +97,7 @@ class Graph:
 
         It names one of *addresses* or has one of *titles*; or it is the only one of its kind.
         """
-        best: tuple[tuple[int, int], Node, str | None] = (-1, 0), {}, None
+        best: tuple[tuple[int, int], Node, str | None] = (-1, -len(_RANK)), {}, None
         if not self._by_kind:
             return {}, None
         here = {_address(address) for address in addresses if address}
