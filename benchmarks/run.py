@@ -48,12 +48,19 @@ def main() -> int:
     parser.add_argument(
         "--gold", metavar="DIR", help="what `text` is measured against; left out without; see bench_text.py"
     )
+    parser.add_argument(
+        "--sets",
+        metavar="DIR",
+        help="what `metadata` is measured against; left out without; see bench_metadata.py",
+    )
     parser.add_argument("--rounds", metavar="N", help="how often `versus` repeats (3)")
     parser.add_argument("--only", metavar="NAME;...", help="the crawlers that `versus` compares (all)")
     parser.add_argument("--gzip", action="store_true", help="`versus`: the server compresses its pages")
     given = parser.parse_args()
     if not given.gold:
         known.pop("text")
+    if not given.sets:
+        known.pop("metadata")
     names = list(known) if given.names == ["all"] else given.names or ["versus"]
     for name in names:
         if name not in known:
@@ -64,6 +71,7 @@ def main() -> int:
     options += ["--most-urls", str(given.most_urls)] if given.most_urls else []
     own = {
         "text": ["--gold", given.gold],
+        "metadata": ["--sets", given.sets],
         "versus": [
             *options,
             *(["--rounds", given.rounds] if given.rounds else []),

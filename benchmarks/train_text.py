@@ -44,11 +44,18 @@ DROP_NAMES, DROP_FEATURES, DROP = 0.4, 0.05, 0.25
 WEIGHTS = {"wcxb": 1.0, "readability": 2.0, "articles": 2.0, "fundus": 0.6, "trafilatura": 0.3}
 
 
+#: Every name met, and its number.
+NAMES: dict[str, int] = {}
+
+
 @dataclass(slots=True)
 class Sample:
     page: GoldPage
     texts: list[str]
-    names: list[list[tuple[str, float]]]
+    #: The names around each line, by their numbers in NAMES, what they count for, and how many a line has.
+    names: np.ndarray
+    name_weights: np.ndarray
+    name_counts: np.ndarray
     of_page: np.ndarray
     of_lines: np.ndarray
     #: Words of each line, and how many of them are in the reviewed text; of all of that, how many.
@@ -71,7 +78,9 @@ def sample_of(page: GoldPage) -> Sample | None:
     return Sample(
         page,
         texts,
-        [names for _, names in lines],
+        np.array([NAMES.setdefault(name, len(NAMES)) for _, names in lines for name, _ in names], dtype=np.int32),
+        np.array([weight for _, names in lines for _, weight in names], dtype=np.float32),
+        np.array([len(names) for _, names in lines], dtype=np.int32),
         np.frombuffer(of_page, dtype=np.float32).copy(),
         np.frombuffer(of_lines, dtype=np.float32).reshape(len(lines), LINE_FEATURES).copy(),
         sizes,
@@ -149,11 +158,19 @@ class Judge(nn.Module):
 
 
 def vocabulary(samples: list[Sample]) -> dict[str, int]:
-    pages: Counter[str] = Counter()
+    """The names that enough pages have, and their new numbers."""
+    pages = np.zeros(len(NAMES), dtype=np.int32)
     for sample in samples:
-        pages.update({name for names in sample.names for name, _ in names})
-    kept = sorted(name for name, count in pages.items() if count >= LEAST_PAGES and is_word(name))
+        pages[np.unique(sample.names)] += 1
+    kept = sorted(name for name, number in NAMES.items() if pages[number] >= LEAST_PAGES and is_word(name))
     return {name: number for number, name in enumerate(kept)}
+
+
+def new_numbers(known: dict[str, int]) -> np.ndarray:
+    numbers = np.full(len(NAMES), -1, dtype=np.int32)
+    for name, number in known.items():
+        numbers[NAMES[name]] = number
+    return numbers
 
 
 def is_word(name: str) -> bool:
@@ -191,21 +208,15 @@ class Numbers:
     right: np.ndarray
 
 
-def numbers_of(sample: Sample, known: dict[str, int]) -> Numbers:
-    ids, weights, counts = [], [], []
-    for names in sample.names:
-        before = len(ids)
-        for name, weight in names:
-            if (number := known.get(name)) is not None:
-                ids.append(number)
-                weights.append(weight)
-        counts.append(len(ids) - before)
-    count = len(sample.texts)
+def numbers_of(sample: Sample, known: np.ndarray) -> Numbers:
+    """*known* has the new number of each name, -1 for those that are not learnt."""
+    ids, count = known[sample.names], len(sample.texts)
+    of_line = np.repeat(np.arange(count), sample.name_counts)[ids >= 0]
     return Numbers(
         sample,
-        np.array(ids, dtype=np.int64),
-        np.array(weights, dtype=np.float32),
-        np.array(counts + [0] * REACH, dtype=np.int64),
+        ids[ids >= 0].astype(np.int64),
+        sample.name_weights[ids >= 0],
+        np.bincount(of_line, minlength=count + REACH),
         np.pad(sample.of_lines, ((0, REACH), (0, 0))),
         np.array([1.0] * count + [0.0] * REACH, dtype=np.float32),
         np.pad(sample.sizes, (0, REACH)),
@@ -261,7 +272,7 @@ def text_of(sample: Sample, logits: torch.Tensor) -> str:
     return "\n".join(text for text, logit in zip(sample.texts, logits.tolist(), strict=False) if logit > 0)
 
 
-def report(title: str, judge: Judge, samples: list[Sample], known: dict[str, int]) -> None:
+def report(title: str, judge: Judge, samples: list[Sample], known: np.ndarray) -> None:
     judge.eval()
     by_set: dict[str, tuple[list[GoldPage], list[str]]] = {}
     with torch.no_grad():
@@ -273,10 +284,10 @@ def report(title: str, judge: Judge, samples: list[Sample], known: dict[str, int
     print(title, " ".join(f"{name} {value:.4f}" for name, value in scores.items()), flush=True)
 
 
-def train(samples: list[Sample], known: dict[str, int], epochs: int, checked: list[Sample]) -> Judge:
+def train(samples: list[Sample], known: np.ndarray, epochs: int, checked: list[Sample]) -> Judge:
     torch.manual_seed(12)
     order = np.random.default_rng(12)
-    judge = Judge(len(known))
+    judge = Judge(int(known.max()) + 1)
     pages = [numbers_of(sample, known) for sample in samples]
     optimiser = torch.optim.AdamW(judge.parameters(), lr=RATE, weight_decay=DECAY)
     steps = epochs * (len(pages) // AT_ONCE)
@@ -300,12 +311,14 @@ def train(samples: list[Sample], known: dict[str, int], epochs: int, checked: li
 
 
 def array(name: str, values: np.ndarray) -> str:
-    rows, flat = [], [f"{value:.4g}" for value in values.ravel()]
-    flat = [number if any(c in number for c in ".en") else number + "." for number in flat]
-    for start in range(0, len(flat), 16):
-        rows.append("    " + ", ".join(number + "f" for number in flat[start : start + 16]) + ",")
+    """An array of C. Three digits are enough: more change no verdict worth the name."""
+
+    def row(numbers: np.ndarray) -> str:
+        return "{" + ",".join(f"{number:.3g}" for number in numbers) + "}"
+
     dimensions = "".join(f"[{size}]" for size in values.shape)
-    return f"static const float {name}{dimensions} = {{\n" + "\n".join(rows) + "\n};\n"
+    rows = row(values) if values.ndim == 1 else "{\n" + ",\n".join(map(row, values)) + "}"
+    return f"static const float {name}{dimensions} = {rows};\n"
 
 
 def write_weights(judge: Judge, known: dict[str, int], path: Path) -> None:
@@ -346,12 +359,13 @@ def main() -> None:
         learnt = [s for s in learnt if not is_for_checking(s.page)]
     known = vocabulary(learnt)
     print(f"{len(learnt)} pages, {sum(len(s.texts) for s in learnt)} lines, {len(known)} names", flush=True)
-    judge = train(learnt, known, given.epochs, checked)
-    report("learnt", judge, learnt, known)
+    numbers = new_numbers(known)
+    judge = train(learnt, numbers, given.epochs, checked)
+    report("learnt", judge, learnt, numbers)
     if checked:
-        report("checked", judge, checked, known)
+        report("checked", judge, checked, numbers)
     if given.held_out:
-        report("held out", judge, [s for s in samples if s.page.is_held_out], known)
+        report("held out", judge, [s for s in samples if s.page.is_held_out], numbers)
     if given.weights:
         write_weights(judge, known, given.weights)
 

@@ -7,6 +7,7 @@ environment or Scrapy's settings; the caller hands over a plain mapping.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ from typing import Any
 
 from crawlproj.errors import BadSetting
 from crawlproj.model.urls import DROPPED_PARAMETERS, SKIPPED_EXTENSIONS
+
+logger = logging.getLogger(__name__)
 
 #: A run's name becomes a directory and a part of every key.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -36,7 +39,7 @@ def theirs(default: Any, sentence: str, **rules: Any) -> Any:
 
 
 def _declare(default: Any, sentence: str, prefix: str, rules: dict[str, Any]) -> Any:
-    rules = {"least": None, "most": None, "choices": (), "secret": False, "optional": False, **rules}
+    rules = {"least": None, "most": None, "choices": (), "renamed": {}, "secret": False, "optional": False, **rules}
     metadata = {"sentence": sentence, "prefix": prefix, **rules}
     shown = not rules["secret"]
     if isinstance(default, dict):
@@ -132,7 +135,7 @@ class Config:
     )
     fast: bool = ours(
         True,
-        "Take the short way through Scrapy, read pages by C code (docs/fast.md); off: half as much CPU more.",
+        "Take the short way through Scrapy (docs/fast.md); off: half as much CPU more.",
     )
     ip_delay: float = ours(
         0.0,
@@ -311,11 +314,13 @@ class Config:
     )
     segment_seconds: float = ours(30.0, "A segment is closed when it is this old.", least=0.1, most=3600)
     full_text: bool = ours(False, "Whether all text of a page is stored, too, navigation included.")
+    headings: bool = ours(False, "Whether the headings of a page are stored, with their levels.")
     store_links: bool = ours(False, "Whether the links of a page are stored, and not only how many.")
     text: str = ours(
-        "fast",
-        "The text of a page: its main text, found quickly or (article) with the best quality, or all of it.",
-        choices=("fast", "article", "all"),
+        "main",
+        "The text of a page: what it is about, without menus, teasers and footers; or all that is visible.",
+        choices=("main", "all"),
+        renamed={"fast": "main", "article": "main"},
     )
     link_tags: tuple[str, ...] = ours(
         ("a", "area", "frame"),
@@ -439,6 +444,9 @@ def _read(option: Field[Any], value: object) -> Any:
         result = () if rules["optional"] and value in ("", (), []) else read(value)
     except (ValueError, TypeError, KeyError):
         raise BadSetting(f"{name}{shown} is not a valid {noun}. {_remedy(option)}") from None
+    if new_name := rules["renamed"].get(result) if isinstance(result, str) else None:
+        logger.warning("%s%s is an old name for %r, which is used.", name, shown, new_name)
+        result = new_name
     chosen = result if isinstance(result, tuple) else (result,)
     if rules["choices"] and not set(chosen) <= set(rules["choices"]):
         raise BadSetting(f"{name}{shown} is not one of its choices. {_remedy(option)}")

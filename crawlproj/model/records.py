@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypedDict
 
 from crawlproj.model.urls import expand, fingerprint, shorten
 
@@ -159,6 +160,13 @@ class Page:
     sitemap_level: int = 0
     #: How many redirects in a row led to it.
     hops: int = 0
+
+
+class Heading(TypedDict):
+    """A heading of a page: its level, 1 for ``h1``, and its text."""
+
+    level: int
+    text: str
 
 
 @dataclass(slots=True)

@@ -13,21 +13,19 @@ from parsel import Selector
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
-from crawlproj.model.records import Page
+from crawlproj.model.records import Heading, Page
 from crawlproj.model.urls import UrlRules
 from crawlproj.pages.inflate import inflate
-from crawlproj.parsing import native
 from crawlproj.parsing.charset import decode, transcode
 from crawlproj.parsing.feeds import feed_links
-from crawlproj.parsing.html import Head, Html, TreeHtml
+from crawlproj.parsing.head import Head, TextMode
+from crawlproj.parsing.html import read_html, simhash_of
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.linkheader import link_targets
 from crawlproj.parsing.links import base_of, canonical_links
-from crawlproj.parsing.nesting import harmless
+from crawlproj.parsing.metadata import Metadata, metadata_of
 from crawlproj.parsing.refresh import REDIRECT_SECONDS, refresh_target
-from crawlproj.parsing.simhash import simhash
 from crawlproj.parsing.sitemaps import read_sitemap
-from crawlproj.parsing.text import TextMode
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _JSON = frozenset({"application/json", "application/feed+json"})
@@ -51,6 +49,7 @@ _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-previ
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
 _MOST_FIELD_VALUES = 1000
+_MOST_HEADINGS = 1000
 _MOST_LINE_CHARS = 2000
 
 
@@ -58,9 +57,10 @@ _MOST_LINE_CHARS = 2000
 class ExtractOptions:
     """What is read from a page, and how much. Build it with `from_config`, which checks the fields."""
 
-    max_bytes: int = 100_000
-    text: TextMode = "fast"
+    max_bytes: int = 2_000_000
+    text: TextMode = "main"
     full_text: bool = False
+    headings: bool = False
     link_tags: tuple[str, ...] = ("a", "area", "frame")
     obey_nofollow: bool = True
     obey_rel_nofollow: bool = True
@@ -71,7 +71,6 @@ class ExtractOptions:
     sitemap_urls: int = 50_000
     url_rules: UrlRules = field(default_factory=UrlRules)
     fields: Mapping[str, Callable[[Selector], list[str]]] = field(default_factory=dict)
-    fast: bool = True
 
     @classmethod
     def from_config(cls, config: Config) -> ExtractOptions:
@@ -80,6 +79,7 @@ class ExtractOptions:
             max_bytes=config.max_body,
             text=cast(TextMode, config.text),  # it knows no others
             full_text=config.full_text,
+            headings=config.headings,
             link_tags=config.link_tags,
             obey_nofollow=config.obey_nofollow,
             obey_rel_nofollow=config.obey_rel_nofollow,
@@ -90,7 +90,6 @@ class ExtractOptions:
             sitemap_urls=config.sitemap_urls,
             url_rules=UrlRules(config.drop_parameters),
             fields={name: _field(name, value) for name, value in config.fields.items()},
-            fast=config.fast,
         )
 
 
@@ -111,6 +110,10 @@ class Extract:
     description: str | None = None
     text: str | None = None
     full_text: str | None = None
+    #: How the text was found.
+    text_source: str | None = None
+    headings: list[Heading] | None = None
+    metadata: Metadata = field(default_factory=Metadata)
     links: list[str] = field(default_factory=list)
     links_cut: bool = False
     refresh: str | None = None
@@ -154,7 +157,7 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
     language = headers.get("content-language", "")
     if kind in _HTML:
         html, found.charset = transcode(body, declared, found.truncated)
-        language = _read_html(html, page.url, options, found) or language
+        language = _read_html(html, page, options, found) or language
     elif _is_xml(kind):
         markup, found.charset = decode(body, declared, found.truncated)
         found.text = _text_of_xml(markup)
@@ -166,11 +169,11 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
             _read_feed(text, page.url, options, found)
     _read_headers(headers, page.url, options, found)
     if found.noindex and options.obey_noindex:
-        found.title = found.description = found.text = found.full_text = None
-        found.fields, found.error = {}, "noindex"
+        found.title = found.description = found.text = found.full_text = found.headings = None
+        found.metadata, found.fields, found.error = Metadata(), {}, "noindex"
     if found.text:
         found.language = language_of(found.text, language)
-        found.simhash = simhash(found.text, fast=options.fast)
+        found.simhash = simhash_of(found.text)
     return found
 
 
@@ -264,38 +267,56 @@ def _is_text(kind: str) -> bool:
     return kind in ("application/json", "application/x-ndjson", "application/yaml") or kind.endswith("+json")
 
 
-def _read_html(html: bytes, url: str, options: ExtractOptions, found: Extract) -> str:
+def _read_html(html: bytes, page: Page, options: ExtractOptions, found: Extract) -> str:
     """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
-    html = harmless(html, fast=options.fast)
     if options.fields:
         selector = Selector(text=html.decode())
         found.fields = {name: select(selector) for name, select in options.fields.items()}
-    page = _html(html, options)
-    head = page.head()
-    base = _read_head(head, url, options, found)
+    read = read_html(
+        html,
+        text=options.text,
+        full_text=options.full_text,
+        headings=options.headings,
+        link_tags=options.link_tags,
+        obey_rel_nofollow=options.obey_rel_nofollow,
+    )
+    head = read.head
+    base = _read_head(head, page.url, options, found)
+    found.metadata = metadata_of(head, page.url, page.fetched_at_ms)
+    if options.headings:
+        found.headings = headings_of(head)
     if _may_follow(options, found):
-        hrefs = page.hrefs(obey_rel_nofollow=options.obey_rel_nofollow)
-        found.links, found.links_cut = canonical_links(hrefs, base, options.max_links, options.url_rules)
-        for name, _, content in head.metas:
+        found.links, found.links_cut = canonical_links(read.hrefs, base, options.max_links, options.url_rules)
+        for name, content in head.metas:
             if name == "http-equiv:refresh":
-                _read_refresh(content, base, url, options, found)
-    if options.full_text:
-        found.full_text = page.text("all", is_last=False)
-    found.text = page.text(options.text)
+                _read_refresh(content, base, page.url, options, found)
+    found.text, found.text_source, found.full_text = read.text, read.text_source, read.full_text
+    if not found.text:
+        _read_declared_text(found)
     return head.language
 
 
-def _html(html: bytes, options: ExtractOptions) -> Html:
-    # The text of articles is found by Python alone.
-    reader = native.reader() if options.fast and options.text != "article" else None
-    return reader.read(html, options.link_tags) if reader else TreeHtml(html, options.link_tags)
+def _read_declared_text(found: Extract) -> None:
+    """Take what the page declares for one that scripts would have to write."""
+    for text, source in ((found.metadata.body, "json-ld"), (found.description, "description")):
+        if text:
+            found.text, found.text_source = text, source
+            return
+
+
+def headings_of(head: Head) -> list[Heading]:
+    return [
+        Heading(level=level, text=line)
+        for level, text in head.headings[:_MOST_HEADINGS]
+        if (line := _one_line(text))
+    ]
 
 
 def _read_head(head: Head, url: str, options: ExtractOptions, found: Extract) -> str:
     """Read title and metas, and return the base of links."""
     found.title = _one_line(head.title) or None
-    for name, property_, content in head.metas:
-        _read_meta((name or property_).strip().lower(), content, options.robots_agent, found)
+    for name, content in head.metas:
+        _read_meta(name, content, options.robots_agent, found)
     base = base_of(head.base, url) if head.base else url
     if head.canonical:
         found.canonical_url = _resolved(head.canonical, base, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,22 @@ class Head:
     bylines: list[str] = field(default_factory=list)
     #: Level and text of the headings.
     headings: list[tuple[int, str]] = field(default_factory=list)
+
+
+#: Which text is wanted: what the page is about, or all that is visible.
+TextMode = Literal["main", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Html:
+    """A page that was read. ``hrefs`` are as they are written, in the order of the page.
+
+    ``text_source`` says how the text was found: ``main``, or ``relaxed``, ``all``, ``noscript`` where the ways
+    before found nothing; None for a page without words. ``full_text`` is there if it was asked for.
+    """
+
+    head: Head
+    hrefs: list[str]
+    text: str
+    text_source: str | None
+    full_text: str | None

@@ -31,6 +31,7 @@ from crawlproj.observe.process import ProcessFigures
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.dates import in_utc
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.guard import TimeLimit
@@ -329,7 +330,16 @@ class Parser:
             title=found.title,
             description=found.description,
             text=found.text,
+            text_source=found.text_source,
             full_text=found.full_text,
+            headings=found.headings,
+            published=in_utc(found.metadata.published),
+            modified=in_utc(found.metadata.modified),
+            author=found.metadata.author,
+            site_name=found.metadata.site_name,
+            kind=found.metadata.kind,
+            image=found.metadata.image,
+            paywalled=found.metadata.paywalled,
             links=len(found.links),
             link_urls=found.links if self._config.store_links else None,
             body_bytes=found.body_bytes,

@@ -22,11 +22,16 @@ _GROUP_ROWS = 1000
 _GROUP_CHARS = 8 << 20
 _READ_ROWS = 256
 _TEXT = pa.string()
+_MOMENT = pa.timestamp("ms", tz="UTC")
 _TYPES = {
     "depth": pa.int32(),
     "status": pa.int16(),
-    "fetched_at": pa.timestamp("ms", tz="UTC"),
+    "fetched_at": _MOMENT,
     "latency_ms": pa.int32(),
+    "headings": pa.list_(pa.struct([("level", pa.int8()), ("text", _TEXT)])),
+    "published": _MOMENT,
+    "modified": _MOMENT,
+    "paywalled": pa.bool_(),
     "links": pa.int32(),
     "link_urls": pa.list_(_TEXT),
     "body_bytes": pa.int64(),
@@ -39,10 +44,11 @@ _TYPES = {
 _SCHEMA = pa.schema(
     [(name, _TYPES.get(name, _TEXT)) for name in COLUMNS], metadata={_VERSION_KEY: SCHEMA_VERSION}
 )
+_MOMENTS = [name for name, kind in _TYPES.items() if kind == _MOMENT]
 #: Few different values: a dictionary makes them small and quick to group by.
-_REPEATED = ["domain", "content_type", "charset", "language", "error"]
+_REPEATED = ["domain", "content_type", "charset", "language", "error", "site_name", "kind", "text_source"]
 #: What questions filter by; bounds of long texts would only be ballast.
-_BOUNDED = ["url", "domain", "depth", "status", "fetched_at", "content_type", "language"]
+_BOUNDED = ["url", "domain", "depth", "status", "fetched_at", "content_type", "language", "published", "kind"]
 
 
 class ParquetSink:
@@ -107,8 +113,9 @@ class ParquetSink:
             there = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(_READ_ROWS, columns=there, use_threads=False):
                 for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    if "fetched_at" in row:
-                        row["fetched_at"] = row["fetched_at"].replace(tzinfo=UTC)
+                    for name in _MOMENTS:
+                        if moment := row.get(name):
+                            row[name] = moment.replace(tzinfo=UTC)
                     yield {name: row.get(name) for name in columns}
 
 
@@ -116,6 +123,7 @@ def _chars(row: PageRow) -> int:
     """Return how much text a row holds, in the columns where it can be much."""
     texts = (row.title, row.description, row.text, row.full_text, *(row.link_urls or ()))
     chars = sum(len(text) for text in texts if text)
+    chars += sum(len(heading["text"]) for heading in row.headings or ())
     for values in (row.fields or {}).values():
         chars += sum(map(len, values))
     return chars

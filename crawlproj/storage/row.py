@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from crawlproj.errors import BadArgument
+from crawlproj.model.records import Heading
 
 #: Stands in every file. A column more keeps it; a column with another meaning or type takes a new one.
 SCHEMA_VERSION = "1"
@@ -36,8 +37,21 @@ class PageRow(msgspec.Struct, kw_only=True, gc=False):
     title: str | None = None
     description: str | None = None
     text: str | None = None
+    #: How the text was found.
+    text_source: str | None = None
     #: All text, navigation included; only with CRAWL_FULL_TEXT.
     full_text: str | None = None
+    #: The headings, in the order of the page; only with CRAWL_HEADINGS.
+    headings: list[Heading] | None = None
+    #: What the page declares: in UTC; midnight for a date without a time.
+    published: datetime | None = None
+    modified: datetime | None = None
+    author: str | None = None
+    site_name: str | None = None
+    #: One of the kinds of docs/extraction.md.
+    kind: str | None = None
+    image: str | None = None
+    paywalled: bool | None = None
     #: How many different links the page has.
     links: int = 0
     #: The links themselves; only with CRAWL_STORE_LINKS.

@@ -35,14 +35,33 @@ static void note_meta(builder *b) {
     if (meta) *meta = (struct meta){name, value(tag, CONTENT), is_http_equiv};
 }
 
+static bool ends_with(slice text, const char *wanted) {
+    size_t length = strlen(wanted);
+    return text.length >= length && begins_with((slice){text.at + text.length - length, length}, wanted);
+}
+
+/* Classes that people give to the name of an author: post-author, byline, author-name and the like. */
+static bool has_byline_class(slice names) {
+    const char *end = names.at + names.length;
+    for (const char *at = names.at; at < end;) {
+        while (at < end && is_space(*at)) at++;
+        const char *start = at;
+        while (at < end && !is_space(*at)) at++;
+        if (at == start) break;
+        slice word = {start, (size_t)(at - start)};
+        char last = lower(at[-1]);
+        if (last == 'r' && ends_with(word, "author")) return true;
+        if (last == 'e' && (ends_with(word, "byline") || ends_with(word, "author-name") || ends_with(word, "author_name") ||
+                            ends_with(word, "byline-name") || ends_with(word, "byline_name")))
+            return true;
+    }
+    return false;
+}
+
 bool is_byline(const token *tag) {
-    if (tag->has == 0) return false;
-    if (has(tag, REL) && has_word(value(tag, REL), "author")) return true;
-    if (has(tag, ITEMPROP) && has_word(value(tag, ITEMPROP), "author")) return true;
-    if (!has(tag, CLASS)) return false;
-    slice names = value(tag, CLASS);
-    return contains(names, "byline") || contains(names, "author-name") || contains(names, "author_name") ||
-           has_word(names, "author");
+    if (!(tag->has & (1u << REL | 1u << ITEMPROP | 1u << CLASS))) return false;
+    return has_word(value(tag, REL), "author") || has_word(value(tag, ITEMPROP), "author") ||
+           has_byline_class(value(tag, CLASS));
 }
 
 void note_tag(builder *b) {

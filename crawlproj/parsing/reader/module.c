@@ -70,9 +70,18 @@ static PyObject *list_of(const buffer *items, size_t size, PyObject *(*make)(con
     return list;
 }
 
+/* Its name in small letters, without space around it. */
 static PyObject *make_meta(const void *item) {
     const meta *meta = item;
-    return Py_BuildValue("(NNO)", value_string(meta->name), value_string(meta->content), meta->is_http_equiv ? Py_True : Py_False);
+    slice name = meta->name;
+    while (name.length && is_space(*name.at)) name.at++, name.length--;
+    while (name.length && is_space(name.at[name.length - 1])) name.length--;
+    empty_output();
+    if (meta->is_http_equiv) put_bytes(&output, "http-equiv:", 11);
+    put_value(&output, name);
+    for (size_t i = 0; i < text_length(&output); i++) *text_at(&output, i) = lower(*text_at(&output, i));
+    PyObject *key = output_string();
+    return Py_BuildValue("(NN)", key, value_string(meta->content));
 }
 
 static PyObject *make_json_ld(const void *item) { return plain_string(*(const slice *)item); }
@@ -83,8 +92,12 @@ static PyObject *make_byline(const void *item) { return marked_text(item); }
 
 static PyObject *make_time(const void *item) {
     const mark *time = item;
-    PyObject *value = time->value.length ? value_string(time->value) : marked_text(time);
-    return Py_BuildValue("(NNN)", value, value_string(time->names[0]), value_string(time->names[1]));
+    PyObject *when = time->value.length ? value_string(time->value) : marked_text(time);
+    empty_output();
+    put_value(&output, time->names[0]);
+    put_bytes(&output, " ", 1);
+    put_value(&output, time->names[1]);
+    return Py_BuildValue("(NN)", when, output_string());
 }
 
 static PyObject *make_heading(const void *item) {
@@ -137,11 +150,7 @@ static PyObject *main_text(void) {
     if (!no_memory) judge_lines(&current, &current_features, &verdicts);
     if (no_memory) return PyErr_NoMemory();
     enum text_source source = put_main_text(&current, verdicts.items, &output);
-    uint64_t simhash = 0;
-    bool has_simhash = find_simhash(output.bytes.items, output.bytes.count, &simhash);
-    if (no_memory) return PyErr_NoMemory();
-    PyObject *hash = has_simhash ? PyLong_FromLongLong((int64_t)simhash) : Py_NewRef(Py_None);
-    return Py_BuildValue("(NzN)", output_string(), sources[source], hash);
+    return no_memory ? PyErr_NoMemory() : Py_BuildValue("(Nz)", output_string(), sources[source]);
 }
 
 static PyObject *all_text(void) {

@@ -4,6 +4,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import brotli
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from crawlproj.config import Config, load_config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
-from crawlproj.parsing.extract import Extract, ExtractOptions, extract
+from crawlproj.parsing.extract import Extract, ExtractOptions, extract, headings_of
+from crawlproj.parsing.head import Head
+from crawlproj.parsing.metadata import Metadata
 
 URL = "http://a.test/dir/page?q=1"
 
@@ -97,7 +100,10 @@ def test_a_page_that_forbids_to_follow_has_no_links_but_text(content: str) -> No
     assert (found.links, found.text, found.error) == ([], "word x", None)
 
 
-SECRET = '<title>T</title><meta name=description content=D><body>word <a href="/x">x</a>'
+SECRET = (
+    "<title>T</title><meta name=description content=D><meta name=author content='Ada L.'>"
+    '<body>word <a href="/x">x</a>'
+)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +120,15 @@ SECRET = '<title>T</title><meta name=description content=D><body>word <a href="/
 def test_of_a_page_that_asks_not_to_be_indexed_no_word_is_kept(
     meta: str, header: str, links: list[str]
 ) -> None:
-    config = load_config({"CRAWL_FULL_TEXT": True, "CRAWL_FIELDS": {"head": "css:title::text"}})
+    config = load_config(
+        {"CRAWL_FULL_TEXT": True, "CRAWL_HEADINGS": True, "CRAWL_FIELDS": {"head": "css:title::text"}}
+    )
 
     found = read(meta + SECRET, options=ExtractOptions.from_config(config), x_robots_tag=header)
 
     words = (found.title, found.description, found.text, found.full_text, found.language, found.simhash)
     assert (words, found.fields, found.error) == ((None,) * 6, {}, "noindex")
+    assert (found.metadata, found.headings) == (Metadata(), None)
     assert (found.links, found.body_bytes) == (links, len(meta + SECRET))
 
 
@@ -410,6 +419,32 @@ def test_the_main_text_is_the_text_and_all_text_is_there_when_wanted() -> None:
     assert "menu" not in found.text
     assert found.full_text is not None
     assert found.full_text.startswith("menu entry\nA sentence")
+
+
+def test_what_a_page_declares_is_read_with_the_rest_of_it() -> None:
+    found = read(
+        '<base href="/b/"><meta property="og:type" content="article"><meta name="Author" content="By Ada L.">'
+        '<meta property="og:image" content="i.png"><meta name="date" content="2020-01-05">words'
+    ).metadata
+
+    assert found == Metadata(
+        published=datetime(2020, 1, 5, tzinfo=UTC),
+        author="Ada L.",
+        kind="article",
+        image="http://a.test/b/i.png",
+    )
+
+
+def test_headings_are_lines_that_are_not_empty() -> None:
+    head = Head(headings=[(1, " A\n title "), (2, " "), (6, "last")])
+
+    assert headings_of(head) == [{"level": 1, "text": "A title"}, {"level": 6, "text": "last"}]
+
+
+def test_headings_are_kept_only_if_wanted() -> None:
+    assert read("<h1>words</h1>").headings is None
+    assert read("<h1>words</h1>", options=ExtractOptions(headings=True)).headings is not None
+    assert ExtractOptions.from_config(load_config({"CRAWL_HEADINGS": True})).headings
 
 
 def test_all_text_is_not_kept_unless_wanted() -> None:

@@ -94,7 +94,9 @@ def stored(tmp_path: Path) -> list[str]:
 async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
     door: Door, make: Make, tmp_path: Path
 ) -> None:
-    body = "<title>T</title><body>word <a href='/x'>x</a> <a href='http://b.test/'>b</a>"
+    body = "<title>T</title><meta property=og:site_name content='A &amp; B'>"
+    body += "<meta property=article:published_time content='2020-01-05T10:20:00+02:00'>"
+    body += "<body>word <a href='/x'>x</a> <a href='http://b.test/'>b</a>"
     await push(
         door, a_page("http://a.test/", body, depth=2, shard=3, attempt=1, redirected_from="http://c.test/")
     )
@@ -109,7 +111,10 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
         "canonical_url": None, "domain": "a.test", "depth": 2, "status": 200,
         "fetched_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), "latency_ms": 12,
         "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
-        "description": None, "text": "word x b", "full_text": None, "links": 2, "link_urls": None,
+        "description": None, "text": "word x b", "text_source": None, "full_text": None,
+        "headings": None, "published": datetime(2020, 1, 5, 8, 20, tzinfo=UTC), "modified": None,
+        "author": None, "site_name": "A & B", "kind": None, "image": None, "paywalled": None,
+        "links": 2, "link_urls": None,
         "body_bytes": len(body), "truncated": False, "shard": 3, "attempt": 1,
         "error": None, "fields": None,
     }  # fmt: skip

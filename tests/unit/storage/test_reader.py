@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copy
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.storage import read_pages
+from crawlproj.storage.query import Answer
 from crawlproj.storage.sink import SINKS
 
 if TYPE_CHECKING:
     from tests.unit.storage.conftest import MakePage
+
+
+ROOT = Path(__file__).parents[3]
 
 
 def write(directory: Path, base: str, format_: str, a_page: MakePage, url: str) -> Path:
@@ -36,6 +42,22 @@ def test_a_page_stored_in_several_formats_comes_once_from_the_easiest(
     assert [row["url"].rpartition("/")[2] for row in rows] == ["parquet", "jsonl", "warc"]
 
 
+def test_sql_sees_old_and_new_files_as_one_table(tmp_path: Path, a_page: MakePage) -> None:
+    write(tmp_path, "new", "parquet", a_page, "http://a.test/new")
+    copy(ROOT / "tests/data/old_pages/before_metadata.parquet", tmp_path)
+
+    rows = list(
+        Answer(
+            tmp_path, "SELECT url, kind, published, headings[1].text AS first FROM pages ORDER BY 1"
+        ).rows()
+    )
+
+    assert [tuple(row.values()) for row in rows] == [
+        ("http://a.test/", None, None, None),
+        ("http://a.test/new", "article", datetime(1851, 9, 18, tzinfo=UTC), "Tätel"),
+    ]
+
+
 def test_every_format_gives_the_same_rows(tmp_path: Path, a_page: MakePage) -> None:
     found = []
     for format_ in SINKS:
@@ -43,7 +65,8 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, a_page: MakePage) -> N
         directory.mkdir()
         write(directory, "p-1", format_, a_page, "http://a.test/")
         [row] = read_pages(directory)
-        found.append([(name, type(value), value, str(value)) for name, value in row.items()])
+        zones = [getattr(value, "tzinfo", None) for value in row.values()]
+        found.append([zones, *((name, type(value), value, str(value)) for name, value in row.items())])
 
     assert found[0] == found[1] == found[2]
 

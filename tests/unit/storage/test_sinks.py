@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -65,6 +66,11 @@ def test_a_row_comes_back_as_it_was(kind: type[Sink], store: Store, a_page: Make
 
 
 _some_text = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+#: In milliseconds: 1800 to 2999.
+_some_moment = st.none() | st.integers(-5_364_662_400_000, 32_472_144_000_000).map(
+    lambda ms: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+)
+_headings = st.fixed_dictionaries({"level": st.integers(1, 6), "text": st.text("ab\n\0é")})
 _texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=4)
 
 
@@ -76,6 +82,10 @@ _texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
                 **dict.fromkeys(
                     ("title", "description", "text", "full_text", "error", "language"), _some_text
                 ),
+                **dict.fromkeys(("text_source", "author", "site_name", "kind", "image"), _some_text),
+                **dict.fromkeys(("published", "modified"), _some_moment),
+                "headings": st.none() | st.lists(_headings, max_size=3),
+                "paywalled": st.none() | st.booleans(),
                 "link_urls": st.none() | _texts,
                 "fields": st.none() | st.dictionaries(st.text("ab\n\0é"), _texts, max_size=3),
                 "simhash": st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -99,6 +109,22 @@ def test_any_row_comes_back_as_it_was(
         [_, *read] = kind.read(Path(folder) / "file", COLUMNS)
 
     assert read == [msgspec.structs.asdict(row) for row, _ in pages]
+
+
+#: What files lacked that were written before there was such a column.
+YOUNG = (
+    "text_source", "headings", "published", "modified", "author", "site_name", "kind", "image", "paywalled",
+)  # fmt: skip
+
+
+def test_a_file_from_before_the_columns_of_metadata_reads_as_none_there(kind: type[Sink]) -> None:
+    [row] = kind.read(ROOT / f"tests/data/old_pages/before_metadata{kind.suffix}", COLUMNS)
+
+    assert [row.pop(name) for name in YOUNG] == [None] * len(YOUNG)
+    assert row["text"] == "old words"
+    assert row["fetched_at"] == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    assert row["fields"] == {"price": ["1 €"]}
+    assert list(row) == [name for name in COLUMNS if name not in YOUNG]
 
 
 def test_the_memory_of_rows_with_many_links_is_bounded(tmp_path: Path, a_page: MakePage) -> None:
@@ -206,7 +232,7 @@ def test_a_sink_without_room_says_so_and_can_be_let_go(kind: type[Sink], tmp_pat
     # In a process of its own, whose files may not grow beyond 20,000 bytes.
     program = f"""
 import errno, random, resource
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from crawlproj.model.records import Page
 from crawlproj.storage.row import PageRow

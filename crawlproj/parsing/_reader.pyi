@@ -1,0 +1,18 @@
+# Its code is in reader/module.c.
+from typing import Any
+
+LINKS_A: int
+LINKS_AREA: int
+LINKS_IFRAME: int
+LINKS_FRAME: int
+LINKS_NEXT: int
+OBEY_NOFOLLOW: int
+MAIN_TEXT: int
+ALL_TEXT: int
+HEADINGS: int
+LINE_FEATURES: int
+PAGE_FEATURES: int
+
+def read(html: bytes, wanted: int, /) -> tuple[Any, ...]: ...
+def simhash(utf8: bytes, /) -> int | None: ...
+def inspect(html: bytes, /) -> tuple[list[tuple[str, list[tuple[str, float]]]], bytes, bytes]: ...
