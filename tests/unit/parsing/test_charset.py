@@ -116,7 +116,7 @@ def test_user_defined_bytes_are_private_characters() -> None:
         ("koi8-u", b"\xae\xbe", "\u045e\u040e"),
         ("gbk", b"\x80 \xa3\xa0", "€ \u3000"),
         ("big5", b"\xa1\x45", "\u2027"),
-        ("euc-jp", b"\xad\xa1\xf9\xa1\xfc\xee\xa1\xc1", "\u2460\u7e8a\uff02\uff5e"),
+        ("euc-jp", b"\xad\xa1\xf9\xa1\xfc\xfe\xa1\xc1", "\u2460\u7e8a\uff02\uff5e"),
         # Of a pair that is none the second byte is lost as well, unless it may be markup.
         ("gbk", b"\x81\xff<p>1234567", "\ufffd<p>1234567"),
         ("gbk", b"\xff\x81<p>1234567", "\ufffd\ufffd<p>1234567"),
