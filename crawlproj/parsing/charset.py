@@ -380,7 +380,8 @@ def _vendor_character(lead: int, trail: int) -> str:
     row, cell = lead - 0xA1, trail - 0xA1
     first = row // 2 + (0x81 if row < 62 else 0xC1)
     second = cell + (0x9F if row % 2 else 0x40 + (cell >= 63))
-    return bytes((first, second)).decode("cp932", "ignore")[:1] or "\ufffd"
+    text = bytes((first, second)).decode("cp932", "replace")
+    return text if len(text) == 1 else "\ufffd"
 
 
 codecs.register_error(_ERRORS, _multi_byte_error)

@@ -127,6 +127,8 @@ def test_user_defined_bytes_are_private_characters() -> None:
         ("euc-jp", b"\x8f\xa1\xa1<p>1234567", "\ufffd<p>1234567"),
         ("euc-jp", b"\x8e\xe1<p>1234567", "\ufffd<p>1234567"),
         ("euc-jp", b"\xa9\xa1<p>1234567", "\ufffd<p>1234567"),
+        # A cell of a vendor's row that is empty: its second byte in Shift_JIS would be an ASCII letter.
+        ("euc-jp", b"\xad\xd7<p>1234567", "\ufffd<p>1234567"),
     ],
 )
 def test_bytes_are_what_chromium_makes_of_them(label: str, body: bytes, text: str) -> None:
