@@ -21,18 +21,19 @@ BIN  := $(VENV)/bin
 CRAWL_READY := $(VENV)/.crawl-ready
 DEV_READY   := $(VENV)/.dev-ready
 
-# What reads pages with a third less CPU; Python does it where there is no C compiler.
-NATIVE := crawlproj/parsing/native/libpage.so
+# What reads HTML. Where it cannot be built, a slower library does, and says so.
+READER := crawlproj/parsing/_reader.abi3.so
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .PHONY: help crawl test check bench fmt lock clean
 
 help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
 	@echo 'make check | bench | fmt | lock | clean'
 
-crawl: $(CRAWL_READY) $(NATIVE)
+crawl: $(CRAWL_READY) $(READER)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # Three at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
@@ -41,13 +42,13 @@ TESTS = -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/
 test: check
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
 
-check: $(DEV_READY) $(NATIVE)
+check: $(DEV_READY) $(READER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy crawlproj
 	$(BIN)/lint-imports
 
-bench: $(DEV_READY) $(NATIVE)
+bench: $(DEV_READY) $(READER)
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 # Layout, and the pages that are printed from the code.
@@ -66,14 +67,18 @@ lock: $(DEV_READY)
 	$(COMPILE) requirements.in --output-file requirements.txt
 	$(COMPILE) requirements-dev.in --output-file requirements-dev.txt
 
-# Moved into place: a crawl may be using the last one. One of older sources is not kept.
-$(NATIVE): $(wildcard $(dir $(NATIVE))*.c)
-	@{ command -v $(CC) > /dev/null \
-	  && $(CC) -O2 -std=c11 -Wall -Wextra -ffp-contract=off -fPIC -shared $(CFLAGS) -o $@.new $^ && mv $@.new $@; } \
-	|| { rm -f $@ $@.new; echo "No C compiler that will do ('$(CC)'): pages are read by Python, with half as much CPU again."; }
+# Moved into place: a crawl may be using the last one. One of older sources is not kept. It works in every Python
+# from 3.11 on.
+$(READER): setup.py $(wildcard crawlproj/parsing/reader/*.[ch]) | $(BIN)/python
+	@echo "Building the HTML reader."
+	@{ $(BIN)/python setup.py --quiet build_ext --build-lib $(VENV)/reader --build-temp $(VENV)/reader --force \
+	     > $(VENV)/reader.log 2>&1 && mv $(VENV)/reader/$@ $@; } \
+	|| { rm -f $@; tail -n 5 $(VENV)/reader.log; \
+	     echo "The HTML reader could not be built: install a C compiler and Python's headers (gcc, python3-dev), then run make again."; \
+	     echo "Until then a slower library reads pages, whose texts are less exact."; }
 
 clean:
-	rm -rf $(VENV) $(NATIVE) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(READER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes

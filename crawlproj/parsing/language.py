@@ -1,158 +1,101 @@
-"""The language of a text: by its script, or by the small words no text can do without. Pure."""
+"""The language of a text: by its script, or by how its words start and end. Pure.
+
+What words start and end with is in ``languages.txt``, made by ``benchmarks/make_languages.py``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from itertools import compress
+from pathlib import Path
 from struct import Struct
 
-#: How much of a text is looked at, from its second quarter on: the first is often a menu.
-_SAMPLE_CHARS = 1500
-#: Small words that must be found, and how far ahead of the next language the first must be.
-_FEWEST = 3
-_LEAD = 1.2
-#: The share of words that are small ones: in running text a fifth to a half; in a list of names next to none.
-_SHARE = 0.06
+#: What is looked at of a long text: three pieces, none of them its start, which is often a menu; and
+#: larger ones if these leave it open.
+_PIECE_CHARS = (120, 1000)
+#: Fewer words than this tell nothing; more are not looked at, so that no score outgrows its 16 bits.
+_FEWEST_WORDS = 6
+_MOST_WORDS = 700
+#: How many letters at the start and at the end of a word count; the table is made for as many.
+AFFIX_CHARS = 4
+#: How far ahead of the others the first language must be: scores are logarithms, four for each time that a
+#: text is twice as likely. With the second, no larger pieces are looked at.
+_LEAD = 24
+_CLEAR_LEAD = 120
+#: The language that a page says it is in may be behind by this share.
+_BEHIND = 0.1
 
-_SMALL_WORDS = {
-    "en": """
-        the of and to in is that it for was on are as with his they be at this have from or by not
-        but what were we when can an your which their if will has been would you
-    """,
-    "de": """
-        der die und in den von zu das mit sich des auf für ist im dem nicht ein eine als auch es an
-        werden aus er hat dass sie nach wird bei einer um am sind noch wie einem über war oder
-    """,
-    "fr": """
-        de la le et les des en un du une que est pour qui dans a par plus pas au sur ne se ce il
-        sont avec mais ou cette être ses vous nous aux était elle leur à été
-    """,
-    "es": """
-        de la que el en y a los del se las por un para con no una su al lo como más pero sus le ya o
-        este sí porque esta entre cuando muy sin sobre también es
-    """,
-    "it": """
-        di e il la che in un a per è una sono non con si da del le i della nel dei alla come anche
-        più ma lo gli al delle questo ha essere se suo o dal
-    """,
-    "pt": """
-        de a o que e do da em um para é com não uma os no se na por mais as dos como mas foi ao ele
-        das tem à seu sua ou ser quando muito há nos já está também
-    """,
-    "ca": """
-        de la i el que a en els les un per una amb del no és al es com més dels ha són però aquest
-        aquesta o ser també seva perquè fins hi ho
-    """,
-    "nl": """
-        de van het een en in is dat op te zijn met voor niet aan er om ook als dan maar bij nog uit
-        door over worden naar heeft hebben deze wordt werd of hij
-    """,
-    "sv": """
-        och i att det som en på är av för med till den har de inte om ett han men var jag från vi så
-        kan när eller under också efter sin där ska
-    """,
-    "no": """
-        og i det er på som en til å av for at med har de ikke den om et men var jeg fra vi så kan
-        når eller ble etter også ved seg skal hun noe
-    """,
-    "da": """
-        og i at det er en til af på som med for de den der har ikke et om var fra men jeg vi så kan
-        når eller blev efter også ved sig skal hun nogle hvad
-    """,
-    "fi": """
-        ja on ei että se oli hän mutta kun joka ovat niin myös tai kuin ole sen sekä mukaan jos vain
-        nyt voi olla hänen ollut jo sitä tämä
-    """,
-    "pl": """
-        i w na z do się nie to że jest o jak po za od przez ale są tym dla co był oraz tego jego
-        które może przy jako już tak lub jej
-    """,
-    "cs": """
-        a v se na je že z s do o i to k ve pro za by ale si po jako od který která kteří jak tam už jsou
-        které nebo byl jeho při až také podle být jen více
-    """,
-    "sk": """
-        a v sa na je že z s do o i to k vo pre za by ale si po ako od ktorý ktorá ktorí tam už sú ktoré
-        alebo bol jeho pri až tiež podľa byť len viac
-    """,
-    "hu": """
-        a az és hogy nem is egy ez de van meg volt csak ha mint már el azt még ki vagy fel lesz
-        szerint után amely ezt lehet kell
-    """,
-    "ro": """
-        de și în a la cu pe că nu un o din este care pentru mai ce au fost sau se prin al ale dar
-        sunt lui după această acest fi într
-    """,
-    "hr": """
-        i u na je se da za su od s a o koji ne kao što ili će to po iz bi koje bio samo ali nije
-        može prema kako više još
-    """,
-    "tr": """
-        ve bir bu da de için ile olarak çok daha o en gibi olan ne kadar var sonra ama ki değil her
-        mi veya olduğu tarafından ise
-    """,
-    "id": """
-        yang dan di dengan untuk dari ini itu pada tidak dalam adalah ke akan oleh juga atau sebagai
-        dapat telah karena ada mereka tersebut bisa lebih saya
-    """,
-    "vi": """
-        và của là có trong được cho không với các một những người này đã để khi từ đến như về tại
-        cũng trên theo ra vào nhiều
-    """,
-    "ru": """
-        и в не на с что по как из для это от к за но он а то его или же при так был до все у она мы
-        о бы было может также
-    """,
-    "uk": """
-        і в не на з що до та як за для це від але він його або при так був у вона ми про й бути може
-        також які який є із
-    """,
-    "bg": """
-        и на в да се за от не е с че са по като това ще или но при който до му което той през още
-        може също как беше
-    """,
-    "sr": """
-        и у на је се да за су од са а који не као што или ће то по из би које био само али није може
-        према како више
-    """,
-    "ar": """
-        في من على إلى أن هذا التي مع كان الذي عن هذه ما لا بين كما أو وقد بعد كل غير لم ذلك قد هو هي
-        دائما تحت
-    """,
-    "fa": """
-        و در به از که این را با است برای آن یک خود تا کرد بر هم نیز شد می ها بود او شده
-    """,
-    "ur": """
-        کے کی میں ہے اور سے کا کو اس پر نے ہیں یہ تھا کہ بھی ایک نہیں ہو کر گیا
-    """,
-    "hi": """
-        के की में है और से का को यह पर ने हैं इस एक कि भी नहीं कर हो गया था लिए तो ही
-    """,
-}
-_LANGUAGES = list(_SMALL_WORDS)
-_COUNTS = Struct(f"<{len(_LANGUAGES)}H")
-#: For each small word one number in which every language that has it counts one, in sixteen bits of its own.
-_VOTES: dict[str, int] = {}
-for _place, _words in enumerate(_SMALL_WORDS.values()):
-    for _word in set(_words.split()):
-        _VOTES[_word] = _VOTES.get(_word, 0) | 1 << 16 * _place
+WORD = re.compile(r"[^\W\d_]+")
+_NOT_LATIN = re.compile("[\u0370-\u1dff\u1f00-\u1fff\u3040-\ud7af]")
+_HINT = re.compile(r"[a-z]{2,3}(?=$|[-_])")
+#: Other names for what we call otherwise.
+_ALIASES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "fil": "tl", "cmn": "zh"}
 
-#: Scripts that one language of the web writes, or that are told apart by what else is in the text.
+#: Scripts that one language of the web writes; first and last character.
 _SCRIPTS = (
-    ("ja", re.compile("[\u3040-\u30ff]")),
-    ("ko", re.compile("[\uac00-\ud7af]")),
-    ("zh", re.compile("[\u4e00-\u9fff]")),
-    ("el", re.compile("[\u0370-\u03ff\u1f00-\u1fff]")),
-    ("he", re.compile("[\u0590-\u05ff]")),
-    ("th", re.compile("[\u0e00-\u0e7f]")),
-    ("ka", re.compile("[\u10a0-\u10ff]")),
-    ("hy", re.compile("[\u0530-\u058f]")),
-    ("ta", re.compile("[\u0b80-\u0bff]")),
-    ("bn", re.compile("[\u0980-\u09ff]")),
+    ("el", 0x0370, 0x03FF),
+    ("hy", 0x0530, 0x058F),
+    ("he", 0x0590, 0x05FF),
+    ("bn", 0x0980, 0x09FF),
+    ("pa", 0x0A00, 0x0A7F),
+    ("gu", 0x0A80, 0x0AFF),
+    ("or", 0x0B00, 0x0B7F),
+    ("ta", 0x0B80, 0x0BFF),
+    ("te", 0x0C00, 0x0C7F),
+    ("kn", 0x0C80, 0x0CFF),
+    ("ml", 0x0D00, 0x0D7F),
+    ("si", 0x0D80, 0x0DFF),
+    ("th", 0x0E00, 0x0E7F),
+    ("lo", 0x0E80, 0x0EFF),
+    ("bo", 0x0F00, 0x0FFF),
+    ("my", 0x1000, 0x109F),
+    ("ka", 0x10A0, 0x10FF),
+    ("am", 0x1200, 0x137F),
+    ("km", 0x1780, 0x17FF),
+    ("el", 0x1F00, 0x1FFF),
+    ("ja", 0x3040, 0x30FF),
+    ("zh", 0x3400, 0x4DBF),
+    ("zh", 0x4E00, 0x9FFF),
+    ("ko", 0xAC00, 0xD7AF),
 )
-_NOT_LATIN = re.compile("[\u0370-\u1eff\u3040-\ud7af]")
+_BLOCK_BITS = 4
+_LANGUAGE_OF_BLOCK = {
+    block: language
+    for language, first, last in _SCRIPTS
+    for block in range(first >> _BLOCK_BITS, (last >> _BLOCK_BITS) + 1)
+}
+#: A character of these says as much as three letters.
+_DENSE = ("ja", "zh", "ko")
+_DENSITY = 3
 #: Japanese writes mostly in the characters of Chinese; this share of its own tells it.
 _KANA_SHARE = 0.1
-_HINT = re.compile(r"[a-z]{2,3}(?=$|[-_])")
+
+
+def _read_table() -> tuple[list[str], dict[str, int], dict[str, int]]:
+    """Return the languages, and what the starts and the ends of words say for each of them.
+
+    That is one number for each, in which every language has sixteen bits of its own: sums of such
+    numbers are the scores of all languages at once.
+    """
+    languages: list[str] = []
+    starts: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for line in Path(__file__).with_name("languages.txt").read_text(encoding="utf-8").splitlines():
+        language, *columns = line.split("\t")
+        for affixes, column in zip((starts, ends), columns, strict=True):
+            weight = 0
+            for part in column.split():
+                if part.isdecimal():
+                    weight = int(part) << 16 * len(languages)
+                else:
+                    affixes[part] = affixes.get(part, 0) | weight
+        languages.append(language)
+    return languages, starts, ends
+
+
+_LANGUAGES, _STARTS, _ENDS = _read_table()
+_SCORES = Struct(f"<{len(_LANGUAGES)}H")
 
 
 def language_of(text: str, hint: str = "") -> str | None:
@@ -161,30 +104,55 @@ def language_of(text: str, hint: str = "") -> str | None:
     *hint* is what the page says of itself, as in ``<html lang="en-GB">``: templates say it of pages in
     other languages, so it only decides where the text leaves it open.
     """
-    start = len(text) // 4 if len(text) > _SAMPLE_CHARS else 0
-    sample = text[start : start + _SAMPLE_CHARS].lower()
-    claimed = match[0] if (match := _HINT.match(hint.strip().lower())) else None
-    if not sample.isascii() and _NOT_LATIN.search(sample) and (script := _by_script(sample)):
-        return script
-    words = sample.split()
-    votes = list(filter(None, map(_VOTES.get, words)))
-    if len(votes) < max(_FEWEST, _SHARE * len(words)):
+    claimed = match[0] if (match := _HINT.match(hint.strip().lower())) else ""
+    claimed = _ALIASES.get(claimed, claimed)
+    for piece_chars in _PIECE_CHARS:
+        sample = _sample(text, piece_chars)
+        if not sample.isascii() and _NOT_LATIN.search(sample) and (language := _by_script(sample)):
+            return language
+        words = WORD.findall(sample)[:_MOST_WORDS]
+        if len(words) >= _FEWEST_WORDS:
+            scores = _scores(words)
+            best = max(scores)
+            language = _LANGUAGES[scores.index(best)]
+            lead = best - max(compress(scores, map(language.__ne__, _LANGUAGES)))
+            if lead >= _CLEAR_LEAD:
+                return language
+        if len(text) <= 3 * piece_chars:
+            break
+    if len(words) < _FEWEST_WORDS:
+        return claimed or None
+    if claimed in _LANGUAGES and scores[_LANGUAGES.index(claimed)] >= best * (1 - _BEHIND):
         return claimed
-    counts = _COUNTS.unpack(sum(votes).to_bytes(_COUNTS.size, "little"))
-    second, count = sorted(counts)[-2:]
-    if count >= _LEAD * second:
-        return _LANGUAGES[counts.index(count)] if count >= _FEWEST else claimed
-    if claimed in _SMALL_WORDS and counts[_LANGUAGES.index(claimed)] * _LEAD >= count:
-        return claimed
-    return None
+    return language if lead >= _LEAD else claimed or None
+
+
+def _scores(words: list[str]) -> tuple[int, ...]:
+    total = sum(filter(None, map(_STARTS.get, [word[:AFFIX_CHARS] for word in words])))
+    total += sum(filter(None, map(_ENDS.get, [word[-AFFIX_CHARS:] for word in words])))
+    return _SCORES.unpack(total.to_bytes(_SCORES.size, "little"))
+
+
+def _sample(text: str, piece_chars: int) -> str:
+    length = len(text)
+    if length <= 3 * piece_chars:
+        return text.lower()
+    starts = (length // 5, length // 2, length * 4 // 5 - piece_chars)
+    return " ".join([text[start : start + piece_chars] for start in starts]).lower()
 
 
 def _by_script(sample: str) -> str | None:
-    letters = sum(map(str.isalpha, sample))
-    kana = len(_SCRIPTS[0][1].findall(sample))
-    if kana > _KANA_SHARE * letters:
-        return "ja"
-    for language, script in _SCRIPTS[1:]:
-        if script.search(sample) and len(script.findall(sample)) > letters / 2:
-            return language
-    return None
+    """Return the language whose own script most of *sample* is in, None for scripts of several languages."""
+    some = sample[::4]
+    letters = sum(map(str.isalpha, some))
+    found = Counter(map(_LANGUAGE_OF_BLOCK.get, [ord(character) >> _BLOCK_BITS for character in some]))
+    del found[None]
+    if not found:
+        return None
+    language, count = found.most_common(1)[0]
+    if language not in _DENSE:
+        return language if count > letters / 2 else None
+    dense = sum(found[other] for other in _DENSE)
+    if dense * _DENSITY < letters - dense:
+        return None
+    return "ja" if language == "zh" and found["ja"] > _KANA_SHARE * dense else language

@@ -93,6 +93,20 @@ def test_a_damaged_stream_never_raises(kind: str, data: st.DataObject) -> None:
     assert len(body) <= 50_000
 
 
+@pytest.mark.parametrize(("encoding", "window"), [("gzip", 31), ("deflate", 15), ("deflate", -15)])
+def test_of_a_damaged_stream_comes_what_was_before_the_damage(encoding: str, window: int) -> None:
+    stream = zlib.compressobj(wbits=window)
+    whole = b"".join(b"%d " % (number * 7919 % 100_003) for number in range(100_000))
+    # The next block starts at a whole byte, and no block starts with these bits.
+    packed = stream.compress(whole) + stream.flush(zlib.Z_SYNC_FLUSH) + b"\xff" * 5000
+
+    body, truncated = inflate(packed, encoding, 1_000_000)
+
+    assert truncated
+    assert whole.startswith(body)
+    assert len(whole) - len(body) < 10_000
+
+
 def test_stacked_encodings_are_undone_last_first() -> None:
     body = b"text " * 100
 
