@@ -1,15 +1,17 @@
-"""Builds the HTML reader, and the egg that scrapyd takes: ``python setup.py bdist_egg``. The rest: pyproject.toml."""
+"""Builds the HTML reader, and the egg that scrapyd takes (``python setup.py bdist_egg``)."""
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+
+READER = Path("crawlproj/parsing/reader")
 
 setup(
     ext_modules=[
         Extension(
             "crawlproj.parsing._reader",
-            sorted(glob("crawlproj/parsing/reader/*.c")),
-            depends=sorted(glob("crawlproj/parsing/reader/*.h")),
+            sorted(map(str, READER.glob("*.c"))),
+            depends=sorted(map(str, READER.glob("*.h"))),
             # Sums in the order of the code: every machine judges a page alike.
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-ffp-contract=off"],
             libraries=["m"],

@@ -126,7 +126,9 @@ def _articles(clone: Path) -> Iterator[GoldPage]:
     truth = json.loads((clone / "ground-truth.json").read_text(encoding="utf-8"))
     for number, name in enumerate(sorted(truth)):
         source = gzip.decompress((clone / "html" / f"{name}.html.gz").read_bytes())
-        yield GoldPage("articles", name, _utf8(source), number % 2 == 1, truth[name]["articleBody"], "article")
+        yield GoldPage(
+            "articles", name, _utf8(source), number % 2 == 1, truth[name]["articleBody"], "article"
+        )
 
 
 def _wcxb(clone: Path) -> Iterator[GoldPage]:
@@ -135,7 +137,9 @@ def _wcxb(clone: Path) -> Iterator[GoldPage]:
             record = json.loads(path.read_text(encoding="utf-8"))
             source = gzip.decompress((clone / part / "html" / f"{path.stem}.html.gz").read_bytes())
             truth, kind = record["ground_truth"], record["_internal"]["page_type"]["primary"]
-            yield GoldPage("wcxb", path.stem, _utf8(source), part == "test", truth.get("main_content") or "", kind)
+            yield GoldPage(
+                "wcxb", path.stem, _utf8(source), part == "test", truth.get("main_content") or "", kind
+            )
 
 
 def _fundus(clone: Path) -> Iterator[GoldPage]:

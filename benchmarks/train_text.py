@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +77,9 @@ def sample_of(page: GoldPage) -> Sample | None:
     return Sample(
         page,
         texts,
-        np.array([NAMES.setdefault(name, len(NAMES)) for _, names in lines for name, _ in names], dtype=np.int32),
+        np.array(
+            [NAMES.setdefault(name, len(NAMES)) for _, names in lines for name, _ in names], dtype=np.int32
+        ),
         np.array([weight for _, names in lines for _, weight in names], dtype=np.float32),
         np.array([len(names) for _, names in lines], dtype=np.int32),
         np.frombuffer(of_page, dtype=np.float32).copy(),
@@ -92,7 +93,9 @@ def sample_of(page: GoldPage) -> Sample | None:
 def aligned(line_words: list[list[str]], wanted: list[str]) -> tuple[np.ndarray, float]:
     """How many words of each line are part of the longest common sequence of the page and its text."""
     numbers: dict[str, int] = {}
-    flat = [numbers.setdefault(word, len(numbers)) for line in line_words for word in line][:MOST_WORDS_ALIGNED]
+    flat = [numbers.setdefault(word, len(numbers)) for line in line_words for word in line][
+        :MOST_WORDS_ALIGNED
+    ]
     truth = [numbers.setdefault(word, len(numbers)) for word in wanted][:MOST_WORDS_ALIGNED]
     matched = np.zeros(len(flat), dtype=bool)
     for block in LCSseq.opcodes(flat, truth):
@@ -258,7 +261,9 @@ def loss_of(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     share = torch.where(has_text[batch.numbers], torch.log1p(batch.sizes), (batch.right >= 0).float())
     share = share * batch.is_line / (sums(share * batch.is_line) + 1e-6)[batch.numbers]
     entropy = sums(
-        functional.binary_cross_entropy_with_logits(logits, (batch.right > 0).float(), weight=share, reduction="none")
+        functional.binary_cross_entropy_with_logits(
+            logits, (batch.right > 0).float(), weight=share, reduction="none"
+        )
     )
     return (batch.importance * torch.where(has_text, lacking + 0.3 * entropy, entropy)).mean()
 
@@ -344,7 +349,9 @@ def write_weights(judge: Judge, known: dict[str, int], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("sets", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--epochs", type=int, default=40)

@@ -39,7 +39,15 @@ def theirs(default: Any, sentence: str, **rules: Any) -> Any:
 
 
 def _declare(default: Any, sentence: str, prefix: str, rules: dict[str, Any]) -> Any:
-    rules = {"least": None, "most": None, "choices": (), "renamed": {}, "secret": False, "optional": False, **rules}
+    rules = {
+        "least": None,
+        "most": None,
+        "choices": (),
+        "renamed": {},
+        "secret": False,
+        "optional": False,
+        **rules,
+    }
     metadata = {"sentence": sentence, "prefix": prefix, **rules}
     shown = not rules["secret"]
     if isinstance(default, dict):

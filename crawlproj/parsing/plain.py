@@ -43,7 +43,10 @@ def read_plainly(
             language=_first(document, "html[lang]", "lang"),
             json_ld=[node.text for node in document.query_selector_all('script[type*="ld+json"]')],
             times=[
-                (_attribute(node, "datetime") or node.text, f"{node.class_name} {_attribute(node, 'itemprop')}")
+                (
+                    _attribute(node, "datetime") or node.text,
+                    f"{node.class_name} {_attribute(node, 'itemprop')}",
+                )
                 for node in document.get_elements_by_tag_name("time")
             ],
             bylines=[node.text for node in document.query_selector_all("[rel~=author], [itemprop~=author]")],
