@@ -6,6 +6,7 @@ cannot be built, `plain` reads pages with a library: slower, and with less care 
 
 from __future__ import annotations
 
+import codecs
 import logging
 
 from crawlproj.parsing.head import Head, Html, TextMode
@@ -76,3 +77,13 @@ def simhash_of(text: str) -> int | None:
     for one. It is the same on every machine, and no secret: a page that wants to resemble another one can.
     """
     return _reader.simhash(text.encode("utf-8", "replace")) if _reader else None
+
+
+def valid_utf8(body: bytes) -> int:
+    """Return how many bytes of *body*, from its start, are whole and valid characters."""
+    if _reader is not None:
+        return _reader.valid_utf8(body)
+    try:
+        return codecs.utf_8_decode(body, "strict", False)[1]
+    except UnicodeDecodeError as exc:
+        return exc.start

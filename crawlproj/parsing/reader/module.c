@@ -8,6 +8,7 @@
 #include "choose.h"
 #include "judge.h"
 #include "simhash.h"
+#include "utf8.h"
 
 /* What reading took is kept for the next page, unless the page was a large one. */
 static page current;
@@ -131,15 +132,24 @@ static bool is_wanted(const page_link *link, int wanted) {
     }
 }
 
+/* Different links, in their order, without the parts behind a "#". */
 static PyObject *links_of(int wanted) {
-    PyObject *list = PyList_New(0);
+    PyObject *list = PyList_New(0), *seen = PySet_New(NULL);
     const page_link *links = current.links.items;
-    for (size_t i = 0; list && i < current.links.count; i++) {
+    for (size_t i = 0; list && seen && i < current.links.count; i++) {
         if (!is_wanted(&links[i], wanted)) continue;
-        PyObject *href = value_string(links[i].href);
-        if (href == NULL || PyList_Append(list, href) < 0) Py_CLEAR(list);
+        empty_output();
+        put_value(&output, links[i].href);
+        const char *end = memchr(output.bytes.items, '#', output.bytes.count);
+        size_t length = end ? (size_t)(end - (char *)output.bytes.items) : output.bytes.count;
+        if (length == 0) continue;
+        PyObject *href = string_of(output.bytes.items, length);
+        int is_known = href ? PySet_Contains(seen, href) : -1;
+        if (is_known < 0 || (!is_known && (PySet_Add(seen, href) < 0 || PyList_Append(list, href) < 0))) Py_CLEAR(list);
         Py_XDECREF(href);
     }
+    if (seen == NULL) Py_CLEAR(list);
+    Py_XDECREF(seen);
     return list;
 }
 
@@ -214,6 +224,14 @@ static PyObject *simhash_of(PyObject *self, PyObject *args) {
     return no_memory ? PyErr_NoMemory() : Py_NewRef(Py_None);
 }
 
+static PyObject *valid_utf8_of(PyObject *self, PyObject *args) {
+    (void)self;
+    const char *bytes;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "y#", &bytes, &length)) return NULL;
+    return PyLong_FromSize_t(valid_utf8(bytes, (size_t)length));
+}
+
 /* -- for benchmarks/train_text.py -------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -262,6 +280,7 @@ static PyObject *inspect(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"read", read_html, METH_VARARGS, "read(html, wanted): what html.py makes a page of."},
     {"simhash", simhash_of, METH_VARARGS, "simhash(utf8): a signed number, or None for a text without words."},
+    {"valid_utf8", valid_utf8_of, METH_VARARGS, "valid_utf8(bytes): how many from the start are whole, valid characters."},
     {"inspect", inspect, METH_VARARGS, "inspect(html): its lines with their names, features of the page and of each line."},
     {0},
 };
