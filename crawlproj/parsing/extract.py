@@ -54,7 +54,7 @@ _MOST_LINE_CHARS = 2000
 class ExtractOptions:
     """What is read from a page, and how much. Build it with `from_config`, which checks the fields."""
 
-    max_bytes: int = 100_000
+    max_bytes: int = 2_000_000
     text: TextMode = "fast"
     full_text: bool = False
     link_tags: tuple[str, ...] = ("a", "area")
