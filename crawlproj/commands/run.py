@@ -224,7 +224,7 @@ class Command(RunCommand):
             async with self._alone(door, asked):
                 world = directory / "world.json"
                 # An interrupted run goes on in the same web, at the same addresses.
-                spec = WorldSpec(domains=opts.simweb, pages_per_domain=25)
+                spec = WorldSpec.wild(domains=opts.simweb, pages_per_domain=25)
                 if world.exists():
                     spec = WorldSpec.from_json(world.read_text())
                 with SimwebProcess(spec, directory) as simweb:
