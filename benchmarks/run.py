@@ -50,7 +50,10 @@ def main() -> int:
     )
     parser.add_argument("--rounds", metavar="N", help="how often `versus` repeats (3)")
     parser.add_argument("--only", metavar="NAME;...", help="the crawlers that `versus` compares (all)")
-    parser.add_argument("--gzip", action="store_true", help="`versus`: the server compresses its pages")
+    parser.add_argument("--corpus", choices=("docs", "wild", "both"), help="the pages of `versus` (both)")
+    parser.add_argument(
+        "--pages", metavar="DIR", help="`versus`: wild pages, .html and .html.gz at any depth (made ones)"
+    )
     given = parser.parse_args()
     if not given.gold:
         known.pop("text")
@@ -68,10 +71,11 @@ def main() -> int:
             *options,
             *(["--rounds", given.rounds] if given.rounds else []),
             *(["--only", given.only] if given.only else []),
-            *(["--gzip"] if given.gzip else []),
+            *(["--corpus", given.corpus] if given.corpus else []),
+            *(["--pages", given.pages] if given.pages else []),
         ],
     }
-    is_kept = not (given.quick or given.only or given.gzip)
+    is_kept = not (given.quick or given.only or given.corpus not in (None, "both"))
     failed = []
     for name in names:
         print(f"== {name}", file=sys.stderr, flush=True)
