@@ -1,7 +1,7 @@
 """The whole job (fetch, links, dedup, text, store) on whole pages, all processes counted, beside the peers.
 
-Twice: on wild pages (those of ``--pages DIR``, or made ones that resemble them), compressed and over TLS as
-the web sends them; and on documentation, plain, where there is little but text. ``--corpus`` chooses one.
+On wild pages (those of ``--pages DIR``, or made ones that resemble them), compressed and over TLS as the web
+sends them; or, with ``--corpus docs``, on documentation, plain, where there is little but text.
 Crawlers take turns, several rounds. After each crawl the pages that it stored are checked: exactly those of
 the corpus, and of each the same words. What starting and ending cost is measured by a crawl of the same hosts
 with one small page each, in the same round; it is told apart, and taken off where 'per page' is said.
@@ -13,7 +13,6 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -290,29 +289,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--only", default="")
-    parser.add_argument("--corpus", choices=("docs", "wild", "both"), default="both")
+    parser.add_argument("--corpus", choices=("wild", "docs"), default="wild")
     parser.add_argument("--pages", type=Path)
     given, rest = parser.parse_known_args()
     sys.argv[1:] = rest
     options = read_options(__doc__ or "")
     with RedisServer(options.redis_server) as server:
         report = Report(server.version)
-    for web in webs(given.corpus, given.pages, is_quick=options.quick):
-        compare(report, web, options, given.rounds, given.only)
+    web = web_of(given.corpus, given.pages, is_quick=options.quick)
+    compare(report, web, options, given.rounds, given.only)
     report.finish(options)
 
 
-def webs(which: str, folder: Path | None, *, is_quick: bool) -> Iterator[Web]:
-    if which != "docs":
+def web_of(which: str, folder: Path | None, *, is_quick: bool) -> Web:
+    if which == "wild":
         corpus = load_wild(folder, 5 if is_quick else PAGES_PER_HOST)
         title = f"wild pages ({folder.name if folder else 'made'}, https, gzip)"
         least = {"all": 0.9, "main": 0.1, "precision": 0.9}
-        yield Web("wild", title, corpus, MAIN_TEXT, True, True, least, "versus-wild")
-    if which != "wild":
-        whole = load()
-        corpus = whole.smaller(10) if is_quick else whole
-        least = {"all": 0.97, "main": 0.4, "precision": 0.97}
-        yield Web("docs", "documentation (http)", corpus, ALL_TEXT, False, False, least, "versus")
+        return Web("wild", title, corpus, MAIN_TEXT, True, True, least, "versus-wild")
+    whole = load()
+    corpus = whole.smaller(10) if is_quick else whole
+    least = {"all": 0.97, "main": 0.4, "precision": 0.97}
+    return Web("docs", "documentation (http)", corpus, ALL_TEXT, False, False, least, "versus")
 
 
 def compare(report: Report, web: Web, options: Options, rounds: int, only: str) -> None:
@@ -330,11 +328,10 @@ def compare(report: Report, web: Web, options: Options, rounds: int, only: str) 
                 f"   {turn + 1}: {crawler.name}: {measured.cpu_ms():.2f} ms a page, {measured.rate:.0f} "
                 f"pages/s ({time.monotonic() - started_s:.0f} s)"
             )
-    first = len(report.tables)
     tell(report, web, results)
     judge(report, web, results)
     if not (options.quick or only):
-        plot(report.tables[first], web, results)
+        plot(report.tables[0], web, results)
 
 
 if __name__ == "__main__":
