@@ -55,7 +55,7 @@ class Web:
 @dataclass(frozen=True, slots=True)
 class Crawled:
     pages: int
-    #: From the first to the last request for a page, by the server's log.
+    #: From the first request for a page to the last, or to the last page that was written.
     seconds: float
     cpu_s: dict[str, float]
     all_cpu_s: float
@@ -115,17 +115,22 @@ def crawl(crawler: Crawler, web: Web, corpus: Corpus, redis_server: str) -> Craw
         check(crawler, corpus, sites, stored)
         if corpus is web.corpus:
             check_words(crawler, web, stored)
-        return _crawled(cost, sites, server, redis_s, bytes_before)
+        return _crawled(cost, sites, server, redis_s, bytes_before, crawler.last_write_s(folder))
 
 
 def _crawled(
-    cost: Cost, sites: CorpusServer, server: RedisServer, redis_s: float, bytes_before: int
+    cost: Cost,
+    sites: CorpusServer,
+    server: RedisServer,
+    redis_s: float,
+    bytes_before: int,
+    last_write_s: float,
 ) -> Crawled:
     asked_s = [at_s for at_s, url, _ in sites.log if not url.endswith("/robots.txt")]
     stats = server.info("stats")
     return Crawled(
         pages=len(asked_s),
-        seconds=max(asked_s) - min(asked_s),
+        seconds=max(*asked_s, last_write_s) - min(asked_s),
         cpu_s=dict(cost.cpu_s) | {"redis": redis_s},
         all_cpu_s=cost.all_cpu_s + redis_s,
         peak_bytes=dict(cost.peak_bytes),
@@ -196,7 +201,8 @@ def tell(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
     table.notes.append(
         "Scrapy and scrapy-redis fetch and parse in one process, shown under fetch. Only crawlproj's Redis "
         "writes an append-only file. Start and end: CPU of a crawl of as many hosts with a small page each. "
-        f"Pages/s: from the first to the last request. Pages are of {', '.join(corpus.packages)}."
+        f"Pages/s: from the first request to the last page written, "
+        f"of Scrapy to the last request. Pages are of {', '.join(corpus.packages)}."
     )
     memory = report.table(
         f"memory and Redis, {web.title}",

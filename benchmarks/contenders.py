@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,15 @@ class Crawler:
     #: Whether all visible words are stored, or only those that the page is about.
     text: Literal["all", "main"] = "all"
     aof: bool = False
+    #: What its parsers write, where others fetch: its last change is the end of the job.
+    written: str = ""
+
+    def last_write_s(self, folder: Path) -> float:
+        """When the last page was written, by the monotonic clock; 0 if that says nothing."""
+        if not self.written:
+            return 0.0
+        last_s = max(path.stat().st_mtime for path in folder.glob(self.written))
+        return last_s - time.time() + time.monotonic()
 
 
 def start_stock(job: Job) -> list[subprocess.Popen[bytes]]:
@@ -132,7 +142,15 @@ _TWO_SCRAPY_REDIS = Crawler("scrapy-redis, 2 processes", lambda job: start_scrap
 
 def _ours(name: str, shards: int, text: Literal["all", "main"]) -> Crawler:
     setting = "all" if text == "all" else None
-    return Crawler(name, lambda job: start_ours(job, shards, setting), read_ours, kind_ours, text, aof=True)
+    return Crawler(
+        name,
+        lambda job: start_ours(job, shards, setting),
+        read_ours,
+        kind_ours,
+        text,
+        aof=True,
+        written="data/runs/web/pages/*",
+    )
 
 
 #: Peers that store all text come with ours doing that, too.
@@ -140,7 +158,7 @@ ALL_TEXT = (
     _STOCK,
     _SCRAPY_REDIS,
     _TWO_SCRAPY_REDIS,
-    Crawler("by hand", start_by_hand, read_lines, kind_by_hand),
+    Crawler("by hand", start_by_hand, read_lines, kind_by_hand, written="pages.jsonl"),
     _ours("crawlproj", 1, "all"),
     _ours("crawlproj, 2 shards", 2, "all"),
     _ours("crawlproj, main text", 1, "main"),
@@ -151,7 +169,14 @@ MAIN_TEXT = (
     _STOCK,
     _SCRAPY_REDIS,
     _TWO_SCRAPY_REDIS,
-    Crawler("by hand", lambda job: start_by_hand(job, "main"), read_lines, kind_by_hand, "main"),
+    Crawler(
+        "by hand",
+        lambda job: start_by_hand(job, "main"),
+        read_lines,
+        kind_by_hand,
+        "main",
+        written="pages.jsonl",
+    ),
     _ours("crawlproj", 1, "main"),
     _ours("crawlproj, 2 shards", 2, "main"),
 )

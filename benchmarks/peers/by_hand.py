@@ -36,7 +36,8 @@ _UNSEEN = ["script", "style", "noscript", "template"]
 
 
 async def fetch(redis_url: str) -> None:
-    client = redis.asyncio.Redis.from_url(redis_url)
+    # It waits, and pages may take longer to bring new URLs than redis-py would.
+    client = redis.asyncio.Redis.from_url(redis_url, socket_timeout=None)
     urls: asyncio.Queue[str] = asyncio.Queue()
     done: list[bytes] = []
     has_done = asyncio.Event()
@@ -77,7 +78,7 @@ async def fetch(redis_url: str) -> None:
 
 def parse(redis_url: str, seeds: list[str], store: Path, *, is_main: bool) -> None:
     read = read_main if is_main else read_page
-    client = redis.Redis.from_url(redis_url)
+    client = redis.Redis.from_url(redis_url, socket_timeout=None)
     seen = set(seeds)
     to_come = len(seen)
     client.rpush(URLS, "\n".join(seeds))
