@@ -201,7 +201,7 @@ def tell(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
     table.notes.append(
         "Scrapy and scrapy-redis fetch and parse in one process, shown under fetch. Only crawlproj's Redis "
         "writes an append-only file. Start and end: CPU of a crawl of as many hosts with a small page each. "
-        f"Pages/s: from the first request to the last page written, "
+        "Pages/s: from the first request to the last page written, "
         f"of Scrapy to the last request. Pages are of {', '.join(corpus.packages)}."
     )
     memory = report.table(
