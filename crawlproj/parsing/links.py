@@ -28,7 +28,9 @@ def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules
     folder = base.partition("?")[0].rpartition("/")[0] + "/"
     links: dict[str, None] = {}
     # Resolving a link costs more than finding it, so repeated ones go first.
-    for href in dict.fromkeys([href.partition("#")[0] for href in hrefs]):
+    for href in dict.fromkeys(hrefs):
+        if "#" in href:
+            href = href.partition("#")[0]
         if not href or len(href) > MOST_URL_CHARS:
             continue
         url = _plain(href, origin, folder) or _resolved(href, base)
