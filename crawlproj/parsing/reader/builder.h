@@ -1,4 +1,4 @@
-/* What is known while a page is being read; for tree.c, lines.c and head.c. */
+/* What is known while a page is being read; for tree.c, stack.c, lines.c and head.c. */
 #ifndef CRAWLPROJ_BUILDER_H
 #define CRAWLPROJ_BUILDER_H
 
@@ -39,6 +39,16 @@ typedef struct {
     uint8_t breaks; /* <br> since the last word */
     bool follows_break;
 } builder;
+
+/* stack.c */
+void set_names(element *element, const token *tag);
+/* For the tag at hand: the element that begins there. */
+void add_element(builder *b);
+void push(builder *b);
+void pop(builder *b);
+void pop_to(builder *b, uint32_t depth);
+/* Pops all up to the innermost open one of that tag, unless something in stops is nearer. */
+bool close_tag(builder *b, enum tag tag, uint32_t stops);
 
 /* lines.c */
 void put_text(builder *b, slice markup);

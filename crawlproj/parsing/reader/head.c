@@ -103,11 +103,15 @@ void note_raw_text(builder *b, const token *tag, slice contents) {
     }
 }
 
-static mark *add_mark(builder *b, buffer *marks, uint32_t start) {
-    size_t end = text_length(&b->page->text);
+/* Without the space at its ends, some of which goes when the line is ended. */
+static mark *add_mark(builder *b, buffer *marks, size_t start) {
+    const text *text = &b->page->text;
+    size_t end = text_length(text);
     if (marks->count >= MOST_MARKS) return NULL;
+    while (end > start && is_space(*text_at(text, end - 1))) end--;
+    while (end > start && is_space(*text_at(text, start))) start++;
     mark *new = add_items(marks, 1, sizeof *new);
-    if (new) *new = (mark){.start = start, .length = end > start ? (uint32_t)(end - start) : 0};
+    if (new) *new = (mark){.start = end > start ? (uint32_t)start : 0, .length = end > start ? (uint32_t)(end - start) : 0};
     return new;
 }
 

@@ -47,14 +47,15 @@ typedef struct {
 
 static bool are_same(const slice *one, const slice *other) {
     for (int i = 0; i < NAME_KINDS; i++)
-        if (one[i].length != other[i].length || memcmp(one[i].at, other[i].at, one[i].length) != 0) return false;
+        if (one[i].length != other[i].length || (one[i].length && memcmp(one[i].at, other[i].at, one[i].length) != 0))
+            return false;
     return true;
 }
 
 static const float *sum_of_names(const page *page, uint32_t number, seen_names *seen) {
     const element *element = element_at(page, number);
     seen_names *place = &seen[(element->hash ^ element->names[ID_NAMES].length) % SEEN];
-    if (number == 0 || !are_same(place->names, element->names)) {
+    if (!are_same(place->names, element->names)) {
         memcpy(place->names, element->names, sizeof place->names);
         memset(place->sum, 0, sizeof place->sum);
         visit_names(page, number, add_name, place->sum);
@@ -77,9 +78,9 @@ static bool sum_names(const page *page, name_sums *found) {
         free(seen);
         return false;
     }
-    memcpy(found->sums[0], sum_of_names(page, 0, seen), sizeof *found->sums);
+    memset(found->sums[0], 0, sizeof *found->sums);
+    visit_names(page, 0, add_name, found->sums[0]);
     found->numbers[0] = 0;
-    seen[element_at(page, 0)->hash % SEEN].names[0].length = SIZE_MAX; /* a body's names mean something else */
     for (uint32_t i = 1; i < count; i++) {
         const element *element = element_at(page, i);
         found->numbers[i] = found->numbers[element->parent];

@@ -3,6 +3,9 @@
 
 #include "builder.h"
 
+/* A line takes a kilobyte to judge. Those after so many, far more than people write, become part of the last one. */
+#define MOST_LINES 100000
+
 static bool is_blank(slice markup) {
     for (size_t i = 0; i < markup.length; i++)
         if (!is_space(markup.at[i])) return false;
@@ -17,11 +20,9 @@ void put_text(builder *b, slice markup) {
         page->noscript.has_space = true;
         return;
     }
-    if (is_blank(markup)) {
-        /* Most of what stands between tags. */
-        bool is_pre = b->state & IN_PRE;
-        if (!is_pre) page->text.has_space = true;
-        if (!is_pre || text_length(&page->text) == b->line_start) return;
+    if (!(b->state & IN_PRE) && is_blank(markup)) { /* most of what stands between tags */
+        page->text.has_space = true;
+        return;
     }
     if (b->breaks && !(b->state & IN_PRE)) {
         if (b->breaks > 1) {
@@ -46,6 +47,28 @@ void put_break(builder *b) {
     else if (b->breaks < 2) b->breaks++;
 }
 
+static void add_line(builder *b, size_t start, size_t end) {
+    buffer *lines = &b->page->lines;
+    if (lines->count == MOST_LINES) {
+        line *last = line_at(b->page, MOST_LINES - 1);
+        last->length = (uint32_t)(end - last->start);
+        return;
+    }
+    line *new = add_items(lines, 1, sizeof *new);
+    if (new == NULL) return;
+    *new = (line){
+        .start = (uint32_t)start,
+        .length = (uint32_t)(end - start),
+        .owner = b->element,
+        .row = b->row,
+        .linked_bytes = b->linked_bytes,
+        .bold_bytes = b->bold_bytes,
+        .links = b->links,
+        .state = b->state,
+        .follows_break = b->follows_break,
+    };
+}
+
 /* Ends the line at hand; if it has no text there is none. */
 void end_line(builder *b) {
     text *text = &b->page->text;
@@ -55,20 +78,7 @@ void end_line(builder *b) {
     for (size_t i = start; i < end && is_space(*text_at(text, i)); i++)
         if (*text_at(text, i) == '\n') start = i + 1;
     if (end > start) {
-        line *line = add_items(&b->page->lines, 1, sizeof *line);
-        if (line) {
-            *line = (struct line){
-                .start = (uint32_t)start,
-                .length = (uint32_t)(end - start),
-                .owner = b->element,
-                .row = b->row,
-                .linked_bytes = b->linked_bytes,
-                .bold_bytes = b->bold_bytes,
-                .links = b->links,
-                .state = b->state,
-                .follows_break = b->follows_break,
-            };
-        }
+        add_line(b, start, end);
         text->bytes.count = end;
         put_bytes(text, "\n", 1);
     } else {

@@ -25,8 +25,7 @@ static void give_back(void) {
 }
 
 static size_t bytes_kept(void) {
-    return current.elements.room * sizeof(element) + current.lines.room * sizeof(line) + current.text.bytes.room +
-           current_features.of_lines.room * LINE_FEATURES * sizeof(float);
+    return page_bytes(&current) + current_features.of_lines.room_bytes + verdicts.room_bytes + output.bytes.room_bytes;
 }
 
 /* -- values for Python --------------------------------------------------------------------------------------- */
@@ -43,7 +42,6 @@ static void empty_output(void) {
 }
 
 static PyObject *value_string(slice value) {
-    if (memchr(value.at, '&', value.length) == NULL) return string_of(value.at, value.length);
     empty_output();
     put_value(&output, value);
     return output_string();
@@ -182,18 +180,23 @@ static PyObject *tuple_of(PyObject **parts, Py_ssize_t count) {
     return tuple;
 }
 
-static PyObject *read_html(PyObject *self, PyObject *args) {
-    (void)self;
-    const char *html;
-    Py_ssize_t length;
-    int wanted;
-    if (!PyArg_ParseTuple(args, "y#i", &html, &length, &wanted)) return NULL;
+/* Places in a page are numbers of 32 bits, and text can be a little longer than its markup. */
+#define MOST_BYTES (1u << 30)
+
+static bool read_current(const char *html, Py_ssize_t length) {
+    if (length > (Py_ssize_t)MOST_BYTES) {
+        PyErr_Format(PyExc_ValueError, "A page of %zd bytes cannot be read: give at most %u.", length, MOST_BYTES);
+        return false;
+    }
     no_memory = false;
     read_page(&current, html, (size_t)length);
-    if (no_memory) {
-        give_back();
-        return PyErr_NoMemory();
-    }
+    if (!no_memory) return true;
+    give_back();
+    PyErr_NoMemory();
+    return false;
+}
+
+static PyObject *make_page(int wanted) {
     PyObject *parts[] = {
         text_string(current.title),
         list_of(&current.metas, sizeof(meta), make_meta),
@@ -208,7 +211,20 @@ static PyObject *read_html(PyObject *self, PyObject *args) {
         wanted & MAIN_TEXT ? main_text() : Py_NewRef(Py_None),
         wanted & ALL_TEXT ? all_text() : Py_NewRef(Py_None),
     };
-    PyObject *found = tuple_of(parts, sizeof parts / sizeof *parts);
+    return tuple_of(parts, sizeof parts / sizeof *parts);
+}
+
+static PyObject *read_html(PyObject *self, PyObject *args) {
+    (void)self;
+    const char *html;
+    Py_ssize_t length;
+    int wanted;
+    if (!PyArg_ParseTuple(args, "y#i", &html, &length, &wanted) || !read_current(html, length)) return NULL;
+    /* Python may collect garbage while its values are made: finalizers run then, and other threads, which could read
+     * a page into this one. */
+    bool collects = PyGC_Disable();
+    PyObject *found = make_page(wanted);
+    if (collects) PyGC_Enable();
     if (bytes_kept() > LARGE_BYTES || found == NULL) give_back();
     return found;
 }
@@ -265,10 +281,8 @@ static PyObject *inspect(PyObject *self, PyObject *args) {
     (void)self;
     const char *html;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "y#", &html, &length)) return NULL;
-    no_memory = false;
-    read_page(&current, html, (size_t)length);
-    if (!no_memory) find_features(&current, &current_features);
+    if (!PyArg_ParseTuple(args, "y#", &html, &length) || !read_current(html, length)) return NULL;
+    find_features(&current, &current_features);
     if (no_memory) return PyErr_NoMemory();
     return Py_BuildValue("(Ny#y#)", list_of(&current.lines, sizeof(line), make_line), (char *)current_features.of_page,
                          (Py_ssize_t)sizeof current_features.of_page, (char *)current_features.of_lines.items,

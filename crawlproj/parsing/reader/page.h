@@ -75,5 +75,7 @@ static inline line *line_at(const page *page, size_t place) { return (line *)pag
 /* Fills page, which is emptied before. It refers to html. */
 void read_page(page *page, const char *html, size_t length);
 void free_page(page *page);
+/* The memory that it keeps for the next one. */
+size_t page_bytes(page *page);
 
 #endif

@@ -13,6 +13,7 @@ static const char *const names[TAG_COUNT] = {"", TAGS(TAG_TEXT)};
 
 #define PLACES 1024 /* several times as many as there are tags */
 static uint8_t places[PLACES];
+_Static_assert(TAG_COUNT <= UINT8_MAX, "too many tags for a byte");
 
 uint32_t name_hash(const char *name, size_t length) {
     uint32_t hash = 2166136261u;

@@ -7,15 +7,15 @@ bool no_memory;
 
 void *add_items(buffer *buffer, size_t count, size_t size) {
     size_t needed = buffer->count + count;
-    if (needed > buffer->room) {
-        size_t room = needed + needed / 2 + 64;
-        void *larger = room > SIZE_MAX / size ? NULL : realloc(buffer->items, room * size);
+    if (buffer->items == NULL || needed * size > buffer->room_bytes) {
+        size_t room_bytes = (needed + needed / 2 + 64) * size;
+        void *larger = realloc(buffer->items, room_bytes);
         if (larger == NULL) {
             no_memory = true;
             return NULL;
         }
         buffer->items = larger;
-        buffer->room = room;
+        buffer->room_bytes = room_bytes;
     }
     void *added = (char *)buffer->items + buffer->count * size;
     buffer->count = needed;
@@ -194,17 +194,26 @@ void put_markup(text *text, slice markup, size_t start, bool is_pre) {
     put_plain(text, plain, (size_t)(end - plain), start, is_pre);
 }
 
+/* Zero bytes are replaced, as in browsers. */
+static void put_unfolded(text *text, const char *at, const char *end) {
+    for (const char *zero; at < end && (zero = memchr(at, 0, (size_t)(end - at))); at = zero + 1) {
+        put_bytes(text, at, (size_t)(zero - at));
+        put_bytes(text, "\uFFFD", 3);
+    }
+    put_bytes(text, at, (size_t)(end - at));
+}
+
 void put_value(text *text, slice value) {
     const char *at = value.at, *end = at + value.length, *plain = at;
     while ((at = memchr(at, '&', (size_t)(end - at))) != NULL) {
         char found[16];
         size_t length = 0, taken = read_reference(at + 1, end, true, found, &length);
         if (taken) {
-            put_bytes(text, plain, (size_t)(at - plain));
+            put_unfolded(text, plain, at);
             put_bytes(text, found, length);
             plain = at + 1 + taken;
         }
         at += 1 + taken;
     }
-    put_bytes(text, plain, (size_t)(end - plain));
+    put_unfolded(text, plain, end);
 }

@@ -11,7 +11,7 @@
 /* Items of one size. After no_memory nothing is added any more; who fills buffers looks at it at the end. */
 typedef struct {
     void *items;
-    size_t count, room;
+    size_t count, room_bytes;
 } buffer;
 
 extern bool no_memory;

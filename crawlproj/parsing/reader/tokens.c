@@ -181,7 +181,7 @@ static const char *find_end_of_script(const char *at, const char *end) {
         if (state == PLAIN && end - at >= 3 && memcmp(at, "!--", 3) == 0) {
             state = ESCAPED;
             at += 1; /* its dashes may be those of the end, too: <!--> */
-        } else if (*at == '/' && is_tag_of(at + 1, end, "script")) {
+        } else if (at < end && *at == '/' && is_tag_of(at + 1, end, "script")) {
             if (state != DOUBLE) return next;
             state = ESCAPED;
         } else if (state == ESCAPED && is_tag_of(at, end, "script")) {

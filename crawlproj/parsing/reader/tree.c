@@ -10,149 +10,6 @@
 
 #include "builder.h"
 
-/* -- the stack ----------------------------------------------------------------------------------------------- */
-
-static uint64_t hash_of(const token *tag) {
-    slice names = value(tag, CLASS);
-    uint64_t hash = tag->hash * UINT64_C(0x9E3779B97F4A7C15), word = 0;
-    size_t i = 0;
-    for (; i + 8 <= names.length; i += 8) {
-        memcpy(&word, names.at + i, 8);
-        hash = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, names.at + i, names.length - i);
-    hash = (hash ^ word ^ names.length << 56) * UINT64_C(0xD6E8FEB86659FD93);
-    return hash ^ hash >> 29;
-}
-
-static void set_names(element *element, const token *tag) {
-    element->names[CLASS_NAMES] = value(tag, CLASS);
-    element->names[ID_NAMES] = value(tag, ID);
-    element->names[ITEMPROP_NAMES] = value(tag, ITEMPROP);
-    element->names[ROLE_NAMES] = value(tag, ROLE);
-    element->names[DATA_NAMES] = value(tag, DATA_NAME);
-    element->hash = hash_of(tag);
-}
-
-static void add_element(builder *b) {
-    uint32_t parent = b->element;
-    element *new = add_items(&b->page->elements, 1, sizeof *new);
-    if (new == NULL) return;
-    uint32_t number = (uint32_t)b->page->elements.count - 1;
-    memset(new, 0, sizeof *new);
-    if (b->token.has) set_names(new, &b->token);
-    else new->hash = b->token.hash;
-    new->parent = parent;
-    new->first_line = (uint32_t)b->page->lines.count;
-    new->tag = (uint16_t)b->token.tag;
-    new->depth = number ? (uint16_t)(element_at(b->page, parent)->depth + 1) : 0;
-    new->state = b->state;
-    b->element = number;
-}
-
-/* Styles as they are written in attributes. */
-static bool hides(slice style) {
-    for (size_t i = 0; i + 10 < style.length; i++) {
-        slice rest = {style.at + i, style.length - i};
-        bool is_display = begins_with(rest, "display"), is_visibility = !is_display && begins_with(rest, "visibility");
-        if (!is_display && !is_visibility) continue;
-        rest.at += is_display ? 7 : 10, rest.length -= is_display ? 7 : 10;
-        while (rest.length && (is_space(*rest.at) || *rest.at == ':')) rest.at++, rest.length--;
-        if (begins_with(rest, is_display ? "none" : "hidden")) return true;
-    }
-    return false;
-}
-
-static uint16_t own_state(builder *b, bool is_block) {
-    const token *tag = &b->token;
-    uint16_t state = 0;
-    switch (tag->tag) {
-    case TAG_svg: state = IN_FOREIGN | IS_SILENT; break;
-    case TAG_math: state = IN_FOREIGN; break;
-    case TAG_pre: state = IN_PRE; break;
-    case TAG_noscript: state = IN_NOSCRIPT; break;
-    case TAG_template: state = IN_TEMPLATE; break;
-    default: break;
-    }
-    if (tag->has & (1u << HIDDEN | 1u << STYLE | 1u << ARIA_HIDDEN)) {
-        bool is_hidden = has(tag, HIDDEN) || (has(tag, STYLE) && hides(value(tag, STYLE)));
-        /* A block may be shown by a script later on: that is judged with all that is known of it. */
-        if (is_hidden) state |= is_block ? IS_HIDDEN : IS_SILENT;
-        if (begins_with(value(tag, ARIA_HIDDEN), "true")) state |= IS_ARIA_HIDDEN;
-    }
-    if (!is_block && has(tag, CLASS)) {
-        slice names = value(tag, CLASS);
-        if (has_word(names, "sr-only") || has_word(names, "visually-hidden") || has_word(names, "screen-reader-text"))
-            state |= IS_SILENT;
-    }
-    return state;
-}
-
-static void push(builder *b) {
-    const token *tag = &b->token;
-    bool is_block = tag_flags[tag->tag] & IS_BLOCK;
-    if (is_block) end_line(b);
-    if (b->depth == MOST_DEPTH) return;
-    open_element *new = &b->open[b->depth++];
-    new->hash = tag->hash;
-    new->element = b->element;
-    new->text_start = (uint32_t)text_length(&b->page->text);
-    new->row = b->row;
-    new->state = b->state;
-    new->tag = (uint16_t)tag->tag;
-    new->is_linked = b->is_linked;
-    new->is_bold = b->is_bold;
-    new->is_block = is_block;
-    new->is_byline = is_byline(tag);
-    if (tag->tag == TAG_time) {
-        new->datetime = value(tag, DATETIME);
-        new->names[0] = value(tag, CLASS);
-        new->names[1] = value(tag, ITEMPROP);
-    }
-    b->open_counts[tag->tag]++;
-    b->state |= own_state(b, is_block);
-    if (is_block) add_element(b);
-    if (tag_flags[tag->tag] & IS_SCOPE) b->is_linked = b->is_bold = false;
-    if (tag->tag == TAG_tr) b->row = b->element;
-    else if (tag->tag == TAG_table) b->row = 0;
-}
-
-static void pop(builder *b) {
-    open_element *last = &b->open[--b->depth];
-    b->open_counts[last->tag]--;
-    if (last->is_byline || last->tag == TAG_time || tag_flags[last->tag] & IS_HEADING) note_end(b, last);
-    if (last->is_block) {
-        end_line(b);
-        element_at(b->page, b->element)->end_line = (uint32_t)b->page->lines.count;
-        b->element = last->element;
-    }
-    b->state = last->state;
-    if (tag_flags[last->tag] & IS_SCOPE) {
-        b->is_linked = last->is_linked;
-        b->is_bold = last->is_bold;
-    }
-    b->row = last->row;
-}
-
-static void pop_to(builder *b, uint32_t depth) {
-    while (b->depth > depth) pop(b);
-}
-
-/* Pops all up to the innermost open one of that tag, unless something in stops is nearer. */
-static bool close_tag(builder *b, enum tag tag, uint32_t stops) {
-    if (b->open_counts[tag] == 0) return false;
-    for (uint32_t i = b->depth; i > 0; i--) {
-        if (b->open[i - 1].tag == tag) {
-            pop_to(b, i - 1);
-            return true;
-        }
-        if (tag_flags[b->open[i - 1].tag] & stops) return false;
-    }
-    return false;
-}
-
 /* -- start tags ------------------------------------------------------------------------------------------------ */
 
 static void close_paragraph(builder *b) {
@@ -302,7 +159,6 @@ static void start_tag(builder *b) {
     }
     if (tag->is_self_closing && (tag->tag == TAG_svg || tag->tag == TAG_math)) return;
     push(b);
-    b->scanner.allows_cdata = b->state & IN_FOREIGN;
 }
 
 /* -- end tags -------------------------------------------------------------------------------------------------- */
@@ -363,7 +219,6 @@ static void end_tag(builder *b) {
     } else {
         end_ordinary(b, tag);
     }
-    b->scanner.allows_cdata = b->state & IN_FOREIGN;
 }
 
 /* -- the page -------------------------------------------------------------------------------------------------- */
@@ -384,6 +239,13 @@ void free_page(page *page) {
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free_buffer(buffers[i]);
 }
 
+size_t page_bytes(page *page) {
+    buffer *buffers[] = PAGE_BUFFERS(page);
+    size_t bytes = 0;
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) bytes += buffers[i]->room_bytes;
+    return bytes;
+}
+
 void read_page(page *page, const char *html, size_t length) {
     static builder b; /* large; Python's lock keeps others out */
     empty_page(page);
@@ -392,8 +254,8 @@ void read_page(page *page, const char *html, size_t length) {
     b.scanner = (scanner){html, html + length, false};
     b.token.tag = TAG_body;
     add_element(&b);
-    if (no_memory) return;
     while (!no_memory) {
+        b.scanner.allows_cdata = b.state & IN_FOREIGN;
         next_token(&b.scanner, &b.token);
         if (b.token.kind == TOKEN_END) break;
         if (b.token.kind == TOKEN_TEXT) put_text(&b, b.token.text);
