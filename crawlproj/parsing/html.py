@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import logging
+from collections.abc import Callable
 
 from crawlproj.parsing.head import Head, Html, TextMode
 from crawlproj.parsing.plain import read_plainly
@@ -87,3 +88,20 @@ def valid_utf8(body: bytes) -> int:
         return codecs.utf_8_decode(body, "strict", False)[1]
     except UnicodeDecodeError as exc:
         return exc.start
+
+
+def plain_links(
+    hrefs: list[str],
+    origin: str,
+    folder: str,
+    is_canonical: Callable[[str], bool],
+    clean: Callable[[str], str],
+) -> list[str | None]:
+    """Return the canonical URLs of those *hrefs* that need no URL parser, None for the others.
+
+    *origin* is that of the page, *folder* its URL up to the last slash. *is_canonical* judges other origins;
+    *clean* is asked for what has a query, escapes or parameters.
+    """
+    if _reader is None:
+        return [None] * len(hrefs)
+    return _reader.plain_links(hrefs, origin, folder, is_canonical, clean)
