@@ -8,6 +8,7 @@
 #include "choose.h"
 #include "judge.h"
 #include "simhash.h"
+#include "survey.h"
 #include "urls.h"
 #include "utf8.h"
 
@@ -388,6 +389,7 @@ PyMODINIT_FUNC PyInit__reader(void) {
         PyModuleDef_HEAD_INIT, .m_name = "_reader", .m_doc = "HTML read in one pass.", .m_size = -1, .m_methods = methods};
     make_tags();
     make_names();
+    make_counters();
     make_crcs();
     if (!learn_characters()) return NULL;
     PyObject *module = PyModule_Create(&definition);
