@@ -21,7 +21,8 @@ def _import_reader() -> ModuleType | None:
     except ImportError as exc:
         logger.warning(
             "The HTML reader is not built (%s): pages are read by a slower library, whose texts are less "
-            "exact, and have no simhash. Install a C compiler and Python's headers (gcc, python3-dev), then run make.",
+            "exact, and have no simhash. Install a C compiler and Python's headers (gcc, python3-dev), then "
+            "run make.",
             exc,
         )
         return None
