@@ -9,31 +9,41 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable
+from types import ModuleType
 
 from crawlproj.parsing.head import Head, Html, TextMode
 from crawlproj.parsing.plain import read_plainly
 
 logger = logging.getLogger(__name__)
 
-try:
-    from crawlproj.parsing import _reader
-except ImportError as exc:
-    _reader = None
-    logger.warning(
-        "The HTML reader is not built (%s): pages are read by a slower library, whose texts are less exact, "
-        "and have no simhash. Install a C compiler and Python's headers (gcc, python3-dev), then run make.",
-        exc,
-    )
-    _LINKS: dict[str, int] = {}
-else:
-    #: The elements whose links can be asked for. ``link`` stands for ``<link rel=next>``.
-    _LINKS = {
+
+def _import_reader() -> ModuleType | None:
+    try:
+        from crawlproj.parsing import _reader
+    except ImportError as exc:
+        logger.warning(
+            "The HTML reader is not built (%s): pages are read by a slower library, whose texts are less "
+            "exact, and have no simhash. Install a C compiler and Python's headers (gcc, python3-dev), then "
+            "run make.",
+            exc,
+        )
+        return None
+    return _reader
+
+
+_reader = _import_reader()
+#: The elements whose links can be asked for. ``link`` stands for ``<link rel=next>``.
+_LINKS: dict[str, int] = (
+    {
         "a": _reader.LINKS_A,
         "area": _reader.LINKS_AREA,
         "iframe": _reader.LINKS_IFRAME,
         "frame": _reader.LINKS_FRAME,
         "link": _reader.LINKS_NEXT,
     }
+    if _reader
+    else {}
+)
 
 
 def read_html(
@@ -66,7 +76,8 @@ def read_html(
         wanted |= _reader.OBEY_NOFOLLOW
     *head, hrefs, main, everything = _reader.read(html, wanted)
     if main is None:
-        return Html(Head(*head), hrefs, everything, "all" if everything else None, everything)
+        source = "all" if everything else None
+        return Html(Head(*head), hrefs, everything, source, everything if full_text else None)
     found, source = main
     return Html(Head(*head), hrefs, found, source, everything)
 
@@ -77,13 +88,17 @@ def simhash_of(text: str) -> int | None:
     Each bit is set if it is in the hashes of most of the different words; those with the same CRC are taken
     for one. It is the same on every machine, and no secret: a page that wants to resemble another one can.
     """
-    return _reader.simhash(text.encode("utf-8", "replace")) if _reader else None
+    if _reader is None:
+        return None
+    number: int | None = _reader.simhash(text.encode("utf-8", "replace"))
+    return number
 
 
 def valid_utf8(body: bytes) -> int:
     """Return how many bytes of *body*, from its start, are whole and valid characters."""
     if _reader is not None:
-        return _reader.valid_utf8(body)
+        end: int = _reader.valid_utf8(body)
+        return end
     try:
         return codecs.utf_8_decode(body, "strict", False)[1]
     except UnicodeDecodeError as exc:
@@ -104,4 +119,5 @@ def plain_links(
     """
     if _reader is None:
         return [None] * len(hrefs)
-    return _reader.plain_links(hrefs, origin, folder, is_canonical, clean)
+    links: list[str | None] = _reader.plain_links(hrefs, origin, folder, is_canonical, clean)
+    return links

@@ -68,7 +68,8 @@ static uint16_t own_state(builder *b, bool is_block) {
 
 void push(builder *b) {
     const token *tag = &b->token;
-    bool is_block = tag_flags[tag->tag] & IS_BLOCK;
+    /* A formula and an icon are part of their line. */
+    bool is_block = tag_flags[tag->tag] & IS_BLOCK && !(b->state & IN_FOREIGN);
     if (is_block) end_line(b);
     if (b->depth == MOST_DEPTH) return;
     open_element *new = &b->open[b->depth++];

@@ -38,7 +38,7 @@ static int is_name(const char *name, size_t length, const char *wanted) {
     for (size_t i = 0; i < length; i++) {
         char byte = name[i];
         if (byte >= 'A' && byte <= 'Z') byte |= 32;
-        if (byte != wanted[i]) return 0; /* its end, too */
+        if (wanted[i] == 0 || byte != wanted[i]) return 0; /* a name may have zero bytes in it */
     }
     return wanted[length] == 0;
 }

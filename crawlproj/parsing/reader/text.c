@@ -6,6 +6,7 @@
 bool no_memory;
 
 void *add_items(buffer *buffer, size_t count, size_t size) {
+    if (no_memory) return NULL;
     size_t needed = buffer->count + count;
     if (buffer->items == NULL || needed * size > buffer->room_bytes) {
         size_t room_bytes = (needed + needed / 2 + 64) * size;
