@@ -36,16 +36,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import lxml.html
 from measuring import Goal, Options, Report, say
 
-from crawlproj.parsing.charset import decode
+from crawlproj.parsing.charset import decode, transcode
 from crawlproj.parsing.head import Head
+from crawlproj.parsing.html import read_html
 from crawlproj.parsing.metadata import Metadata, metadata_of
 
 _PASSES = 3
 _WORD = re.compile(r"\w+")
-_BYLINE = re.compile(r"(?:^|[\s_-])(?:byline|author)(?:[\s_-]*name)?(?=$|\s)", re.IGNORECASE)
 #: Our words for the kinds of WCXB; for its `service` and `documentation` there are none.
 _KINDS = {
     "article": "article",
@@ -81,50 +80,8 @@ FIELDS = ("published", "author", "site_name", "kind")
 
 
 def head_of(body: bytes) -> Head:
-    """Return the declarations of a page, read by lxml."""
-    html = decode(body, "", False)[0]
-    root = lxml.html.document_fromstring(
-        html.encode() or b"<p>", parser=lxml.html.HTMLParser(encoding="utf-8")
-    )
-    metas, times, bylines, json_ld, headings = [], [], [], [], []
-    title = base = canonical = ""
-    for node in root.iter(lxml.etree.Element):
-        tag, get = node.tag, node.get
-        marks = " ".join(filter(None, (get("class"), get("itemprop"))))
-        rel = (get("rel") or "").lower().split()
-        if tag == "meta":
-            pragma = get("http-equiv")
-            name = (
-                get("property")
-                or get("name")
-                or get("itemprop")
-                or (f"http-equiv:{pragma}" if pragma else "")
-            )
-            metas.append((name.strip().lower(), get("content") or ""))
-        elif tag == "script" and (get("type") or "").strip().lower() == "application/ld+json":
-            json_ld.append(node.text or "")
-        elif tag == "title" and not title:
-            title = _line(node)
-        elif tag == "base" and not base:
-            base = get("href") or ""
-        elif tag == "link" and "canonical" in rel and not canonical:
-            canonical = get("href") or ""
-        elif tag == "time":
-            times.append((get("datetime") or _line(node), marks))
-        elif tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-            headings.append((int(tag[1]), _line(node)))
-        if tag not in ("meta", "link") and (
-            "author" in rel
-            or "author" in (get("itemprop") or "").lower().split()
-            or _BYLINE.search(get("class") or "")
-        ):
-            bylines.append(_line(node))
-    language = root.get("lang") or ""
-    return Head(title, metas, base, canonical, language, json_ld, times, bylines, headings)
-
-
-def _line(node: Any) -> str:
-    return " ".join("".join(node.itertext()).split())
+    """Return the declarations of a page."""
+    return read_html(transcode(body, "", False)[0]).head
 
 
 def read_wcxb(sets: Path) -> Iterator[Gold]:

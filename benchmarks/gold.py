@@ -1,4 +1,4 @@
-"""Public sets of real pages whose main text people have marked or reviewed: what texts are judged by, and learnt from.
+"""Public sets of real pages with reviewed texts: what texts are judged by, and learnt from.
 
 Each is a clone of its repository, found under one directory by the name of the repository (its owner may
 stand in front, as ``mozilla+readability``). The odd half of each set, by sorted names, is held out: it is
@@ -50,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def word_f1(found: str, wanted: str) -> float:
-    """F1 of the words of *found*, each as often as it stands there: the measure of WCXB and of this project."""
+    """F1 of the words of *found*, each as often as it stands there: the measure of WCXB."""
     have, want = Counter(words(found)), Counter(words(wanted))
     total = have.total() + want.total()
     return 2 * (have & want).total() / total if total else 1.0

@@ -1,15 +1,16 @@
 """Learns how the lines of a page are judged, and writes the weights that the reader is built with.
 
-    PYTHONPATH=.:.venv/lib/python3.11/site-packages python benchmarks/train_text.py SETS [--weights FILE]
+    PYTHONPATH=.:.venv/lib/python3.11/site-packages python benchmarks/train_text.py SETS --weights \\
+        crawlproj/parsing/reader/weights.h [--held-out]
 
-SETS holds clones of the public sets that gold.py names; only the halves that are not held out are learnt from.
-It needs ``torch`` and ``rapidfuzz`` beside the project's packages, and about ten minutes. The same sets, seed
-and version of torch give the same weights.
+SETS holds clones of the public sets that gold.py names; only the halves that are not held out are learnt
+from. It needs ``torch`` (2.13) and ``rapidfuzz`` beside the project's packages, 6 GB of memory and about ten
+minutes. The same sets, seed and version of torch give the same weights.
 
-A line's features come from the reader itself (features.c), so they exist once. What a line should be judged as
-is found by aligning the words of the page with those of its reviewed text. The network is small: features and
-names to a hidden vector for each line; the page's mean of them, and those of the neighbours, to a verdict. It is
-trained on what is measured: the F1 of the words that a page's text would have.
+The features of a line come from the reader itself (features.c), so they exist once. What a line should be
+judged as is found by aligning the words of the page with those of its reviewed text. The network is small:
+features and names to a hidden vector for each line; the page's mean of them, and those of the neighbours, to a
+verdict. It is trained on what is measured: the F1 of the words that a page's text would have.
 """
 
 from __future__ import annotations
@@ -331,7 +332,15 @@ def write_weights(judge: Judge, known: dict[str, int], path: Path) -> None:
     names = "\n".join(f'    "{name}",' for name in known)
     parts = [
         "/* Made by benchmarks/train_text.py; do not edit. */",
-        f"#define HIDDEN {HIDDEN}\n#define OF_PAGE {OF_PAGE}\n#define CONTEXT {CONTEXT}\n#define REACH {REACH}",
+        *(
+            f"#define {name} {size}"
+            for name, size in (
+                ("HIDDEN", HIDDEN),
+                ("OF_PAGE", OF_PAGE),
+                ("CONTEXT", CONTEXT),
+                ("REACH", REACH),
+            )
+        ),
         f"#define NAME_COUNT {len(known)}",
         f"static const char *const known_names[NAME_COUNT] = {{\n{names}\n}};",
         array("name_weights", state["names.weight"][: len(known)]),
@@ -358,7 +367,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="leave out a tenth, and score it")
     parser.add_argument("--held-out", action="store_true", help="score the halves that were held out")
     given = parser.parse_args()
-    torch.set_num_threads(2)
+    # More threads sum in another order.
+    torch.set_num_threads(1)
     samples = [s for page in read_sets(given.sets) if (s := sample_of(page))]
     learnt = [s for s in samples if not s.page.is_held_out]
     checked = [s for s in learnt if is_for_checking(s.page)] if given.check else []
