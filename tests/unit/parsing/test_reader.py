@@ -60,6 +60,8 @@ def hrefs_of(markup: str, *link_tags: str, obey_rel_nofollow: bool = True) -> li
         ("<x-card>one</x-card><x-card>two</x-card>", "one\ntwo"),
         ("<select><option>one<option>two</select><button>three</button>", "one\ntwo\nthree"),
         ("one<hr>two", "one\ntwo"),
+        ("one <svg><g><path d=x></path></g></svg>two", "one two"),
+        ("<math><mi>x</mi><mo>=</mo><mn>1</mn></math>", "x=1"),
         ("one\0two", "onetwo"),
         ("שלום <b>עולם</b>", "שלום עולם"),
         ("日本<b>語</b>の<ruby>漢<rt>kan</rt></ruby>", "日本語の漢kan"),

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -370,10 +371,10 @@ async def test_a_page_of_an_unwanted_type_has_a_row_without_text_that_is_not_cut
 async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
     door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burst(html: bytes, *, fast: bool) -> bytes:
+    def burst(html: bytes, **options: object) -> NoReturn:
         raise RuntimeError("too deep")
 
-    monkeypatch.setattr("crawlproj.parsing.extract.harmless", burst)
+    monkeypatch.setattr("crawlproj.parsing.extract.read_html", burst)
     good = pack(
         Page("http://a.test/good", RUN, "a.test", 0, 200, 0, 0, {"content-type": "text/plain"}, b"word")
     )
