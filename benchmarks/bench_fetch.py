@@ -75,7 +75,7 @@ def fetch(corpus: Corpus, redis_server: str, settings: dict[str, str]) -> Fetche
     ):
         folder = Path(name)
         with CorpusServer(corpus) as web:
-            expected = corpus.urls(web.port)
+            expected = corpus.urls("http", web.port)
             seeds = folder / "seeds.txt"
             # A URL of each host in turn, as links come in.
             seeds.write_text("\n".join(sorted(expected, key=lambda url: url.partition("/")[2][::-1])))

@@ -1,5 +1,7 @@
-"""The whole job (fetch, links, dedup, text, store) on real pages, all processes counted, beside the peers.
+"""The whole job (fetch, links, dedup, text, store) on whole pages, all processes counted, beside the peers.
 
+On wild pages (those of ``--pages DIR``, or made ones that resemble them), compressed and over TLS as the web
+sends them; or, with ``--corpus docs``, on documentation, plain, where there is little but text.
 Crawlers take turns, several rounds. After each crawl the pages that it stored are checked: exactly those of
 the corpus, and of each the same words. What starting and ending cost is measured by a crawl of the same hosts
 with one small page each, in the same round; it is told apart, and taken off where 'per page' is said.
@@ -8,77 +10,52 @@ with one small page each, in the same round; it is told apart, and taken off whe
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import redis
+from certificates import Certificates, make_certificates
+from contenders import ALL_TEXT, MAIN_TEXT, Crawler, Job, Stored
 from corpus import Corpus, load, words, words_of
 from corpus_server import CorpusServer
 from family import Cost, watch
-from measuring import Goal, Options, RedisServer, Report, median, read_options, say, spread
+from measuring import Goal, Options, RedisServer, Report, Table, median, read_options, say, spread
+from wild_corpus import PAGES_PER_HOST, load_wild
 
 from crawlproj.charts import bar_chart, stacked_bars
-from crawlproj.storage.reader import read_pages
 
 ROUNDS = 3
 PATIENCE_S = 1800.0
 #: Of every so many pages the words are compared.
 CHECK_EVERY = 10
-HERE = Path(__file__).parent
-PROJECT = HERE.parent
-RESULTS = HERE / "results"
+RESULTS = Path(__file__).parent / "results"
 KINDS = ("fetch", "parse", "supervisor", "redis")
 
-Stored = Iterator[tuple[str, str]]
-
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One crawl to do: where its seeds, its Redis and a place for its files are."""
+class Web:
+    """What is crawled, by whom.
 
-    folder: Path
-    seeds: Path
-    redis_url: str
+    ``least_words``: the share of a page's words that are in all of its text and in its main text, and the
+    share of what is stored that is on its page (precision).
+    """
 
-    def start(self, words: list[str], *, cwd: Path, imports: list[Path]) -> subprocess.Popen[bytes]:
-        with (self.folder / "output.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, *words],
-                cwd=cwd,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, imports))},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def start_peer(self, words: list[str]) -> subprocess.Popen[bytes]:
-        # Outside the project: none of our settings may reach it.
-        return self.start(words, cwd=self.folder, imports=[HERE / "peers"])
-
-
-@dataclass(frozen=True, slots=True)
-class Crawler:
     name: str
-    start: Callable[[Job], list[subprocess.Popen[bytes]]]
-    read: Callable[[Path], Stored]
-    kind_of: Callable[[str], str] = lambda command: "fetch"
-    #: Whether all visible words are stored, or only those that the page is about.
-    text: Literal["all", "main"] = "all"
-    aof: bool = False
+    title: str
+    corpus: Corpus
+    crawlers: tuple[Crawler, ...]
+    gzip: bool
+    tls: bool
+    least_words: dict[str, float]
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
 class Crawled:
     pages: int
-    #: From the first to the last request for a page, by the server's log.
+    #: From the first request for a page to the last, or to the last page that was written.
     seconds: float
     cpu_s: dict[str, float]
     all_cpu_s: float
@@ -113,124 +90,47 @@ def _cpu_s(crawled: Crawled, kind: str | None) -> float:
     return crawled.all_cpu_s if kind is None else crawled.cpu_s.get(kind, 0.0)
 
 
-# --- The crawlers ---------------------------------------------------------------------------------------
-
-
-def start_stock(job: Job) -> list[subprocess.Popen[bytes]]:
-    spider = [str(HERE / "peers" / "stock.py"), "-a", f"seeds={job.seeds}"]
-    return [job.start_peer(["-m", "scrapy", "runspider", *spider, "-O", str(job.folder / "pages.jsonl")])]
-
-
-def start_scrapy_redis(job: Job, processes: int) -> list[subprocess.Popen[bytes]]:
-    with redis.Redis.from_url(job.redis_url) as client:
-        client.rpush("pages:start_urls", *job.seeds.read_text().split())
-    spider = [str(HERE / "peers" / "with_scrapy_redis.py"), "-s", f"REDIS_URL={job.redis_url}"]
-    return [
-        job.start_peer(
-            ["-m", "scrapy", "runspider", *spider, "-O", str(job.folder / f"pages-{number}.jsonl")]
-        )
-        for number in range(processes)
-    ]
-
-
-def start_by_hand(job: Job) -> list[subprocess.Popen[bytes]]:
-    program = str(HERE / "peers" / "by_hand.py")
-    return [
-        job.start_peer([program, "fetch", job.redis_url]),
-        job.start_peer([program, "parse", job.redis_url, str(job.seeds), str(job.folder / "pages.jsonl")]),
-    ]
-
-
-def kind_by_hand(command: str) -> str:
-    return "fetch" if "by_hand.py fetch" in command else "parse"
-
-
-def start_ours(job: Job, shards: int, text: str | None) -> list[subprocess.Popen[bytes]]:
-    settings = {
-        "REDIS_URL": job.redis_url,
-        "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
-        "DOWNLOAD_DELAY": "0",
-        # Otherwise a domain rests as long as its last answer took.
-        "CRAWL_DELAY_FACTOR": "0",
-        # Peers read pages to their end; the largest has 400 KB.
-        "CRAWL_MAX_BODY": "1000000",
-    } | ({"CRAWL_TEXT": text} if text else {})
-    run = [str(job.seeds), "--data", str(job.folder / "data"), "--shards", str(shards)]
-    # As many parsers: with one alone, two shards would wait for it.
-    run += ["--parsers", str(shards)]
-    words = [word for pair in settings.items() for word in ("-s", "=".join(pair))]
-    return [job.start(["-m", "scrapy", "run", *run, *words], cwd=PROJECT, imports=[PROJECT])]
-
-
-def kind_ours(command: str) -> str:
-    if " crawl web" in command or command.startswith("shard"):
-        return "fetch"
-    return "parse" if " parser " in command or command.startswith("parser") else "supervisor"
-
-
-def read_lines(folder: Path) -> Stored:
-    for path in folder.glob("pages*.jsonl"):
-        with path.open() as lines:
-            for line in lines:
-                page = json.loads(line)
-                yield page["url"], page["text"]
-
-
-def read_ours(folder: Path) -> Stored:
-    for page in read_pages(folder / "data" / "runs" / "web" / "pages", ["url", "text"]):
-        yield page["url"], page["text"] or ""
-
-
-CRAWLERS = (
-    Crawler("stock Scrapy", start_stock, read_lines),
-    Crawler("scrapy-redis", lambda job: start_scrapy_redis(job, 1), read_lines),
-    Crawler("scrapy-redis, 2 processes", lambda job: start_scrapy_redis(job, 2), read_lines),
-    Crawler("by hand", start_by_hand, read_lines, kind_by_hand),
-    Crawler("crawlproj", lambda job: start_ours(job, 1, "all"), read_ours, kind_ours, aof=True),
-    Crawler("crawlproj, 2 shards", lambda job: start_ours(job, 2, "all"), read_ours, kind_ours, aof=True),
-    Crawler("crawlproj, main text", lambda job: start_ours(job, 1, None), read_ours, kind_ours, "main", True),
-    Crawler(
-        "crawlproj, main text, 2 shards",
-        lambda job: start_ours(job, 2, None),
-        read_ours,
-        kind_ours,
-        "main",
-        True,
-    ),
-)
-
-
 # --- One crawl ------------------------------------------------------------------------------------------
 
 
-def crawl(crawler: Crawler, corpus: Corpus, *, redis_server: str, gzip: bool) -> Crawled:
+def crawl(crawler: Crawler, web: Web, corpus: Corpus, redis_server: str) -> Crawled:
     with (
         tempfile.TemporaryDirectory(prefix="versus-") as name,
         RedisServer(redis_server, aof=crawler.aof) as server,
     ):
         folder = Path(name)
-        with CorpusServer(corpus, gzip=gzip) as web:
+        trusted: Certificates | None = make_certificates(folder, corpus.addresses) if web.tls else None
+        with CorpusServer(corpus, gzip=web.gzip, certificate=trusted and trusted.server) as sites:
             seeds = folder / "seeds.txt"
-            seeds.write_text("\n".join(corpus.seeds(web.port)))
+            seeds.write_text("\n".join(corpus.seeds(sites.scheme, sites.port)))
+            job = Job(folder, seeds, server.url, trusted and trusted.authority)
             cpu_before_s, bytes_before = server.cpu_s(), server.used_bytes()
             try:
-                cost = watch(crawler.start(Job(folder, seeds, server.url)), crawler.kind_of, PATIENCE_S)
+                cost = watch(crawler.start(job), crawler.kind_of, PATIENCE_S)
             except RuntimeError as error:
                 log = (folder / "output.log").read_text()[-3000:]
                 raise RuntimeError(f"{crawler.name}: {error} It said:\n{log}") from None
             redis_s = server.cpu_since_s(cpu_before_s)
-        check(crawler, corpus, web, dict(_once(crawler, crawler.read(folder))))
-        return _crawled(cost, web, server, redis_s, bytes_before)
+        stored = dict(_once(crawler, crawler.read(folder)))
+        check(crawler, corpus, sites, stored)
+        if corpus is web.corpus:
+            check_words(crawler, web, stored)
+        return _crawled(cost, sites, server, redis_s, bytes_before, crawler.last_write_s(folder))
 
 
 def _crawled(
-    cost: Cost, web: CorpusServer, server: RedisServer, redis_s: float, bytes_before: int
+    cost: Cost,
+    sites: CorpusServer,
+    server: RedisServer,
+    redis_s: float,
+    bytes_before: int,
+    last_write_s: float,
 ) -> Crawled:
-    asked_s = [at_s for at_s, url, _ in web.log if not url.endswith("/robots.txt")]
+    asked_s = [at_s for at_s, url, _ in sites.log if not url.endswith("/robots.txt")]
     stats = server.info("stats")
     return Crawled(
         pages=len(asked_s),
-        seconds=max(asked_s) - min(asked_s),
+        seconds=max(*asked_s, last_write_s) - min(asked_s),
         cpu_s=dict(cost.cpu_s) | {"redis": redis_s},
         all_cpu_s=cost.all_cpu_s + redis_s,
         peak_bytes=dict(cost.peak_bytes),
@@ -248,10 +148,10 @@ def _once(crawler: Crawler, stored: Stored) -> Stored:
         yield url, text
 
 
-def check(crawler: Crawler, corpus: Corpus, web: CorpusServer, stored: dict[str, str]) -> None:
-    """Raise RuntimeError unless the crawl did the whole job: these pages, their words, nothing twice."""
-    expected = corpus.urls(web.port)
-    asked = [url for _, url, _ in web.log if not url.endswith("/robots.txt")]
+def check(crawler: Crawler, corpus: Corpus, sites: CorpusServer, stored: dict[str, str]) -> None:
+    """Raise RuntimeError unless the crawl did the whole job: these pages, and nothing twice."""
+    expected = corpus.urls(sites.scheme, sites.port)
+    asked = [url for _, url, _ in sites.log if not url.endswith("/robots.txt")]
     for what, urls in (("stored", stored.keys()), ("asked for", set(asked))):
         if urls != expected:
             some = sorted(urls ^ expected)[:5]
@@ -260,30 +160,31 @@ def check(crawler: Crawler, corpus: Corpus, web: CorpusServer, stored: dict[str,
             )
     if len(asked) != len(expected):
         raise RuntimeError(f"{crawler.name} asked {len(asked)} times for {len(expected)} pages.")
-    check_words(crawler, {url: (stored[url], corpus.body(url)) for url in sorted(expected)[::CHECK_EVERY]})
 
 
-def check_words(crawler: Crawler, pages: dict[str, tuple[str, bytes]]) -> None:
+def check_words(crawler: Crawler, web: Web, stored: dict[str, str]) -> None:
+    """Raise RuntimeError unless the words of the pages are stored, and none that are not on them."""
     recalls, precisions = [], []
-    for text, body in pages.values():
-        found, visible = words(text), words_of(body)
-        recalls.append(len(found & visible) / len(visible))
-        precisions.append(len(found & visible) / max(len(found), 1))
+    for url in sorted(stored)[::CHECK_EVERY]:
+        found, visible = words(stored[url]), words_of(web.corpus.body(url))
+        recalls.append(len(found & visible) / max(len(visible), 1))
+        precisions.append(len(found & visible) / len(found) if found else 1.0)
     recall, precision = sum(recalls) / len(recalls), sum(precisions) / len(precisions)
-    least_recall = 0.97 if crawler.text == "all" else 0.4
-    if recall < least_recall or precision < 0.97:
+    least_recall, least_precision = web.least_words[crawler.text], web.least_words["precision"]
+    if recall < least_recall or precision < least_precision:
         raise RuntimeError(
             f"{crawler.name} stored {recall:.1%} of the words of its pages (wanted: {least_recall:.0%}), and "
-            f"{precision:.1%} of what it stored is on them (97 %)."
+            f"{precision:.1%} of what it stored is on them ({least_precision:.0%})."
         )
 
 
 # --- The report -----------------------------------------------------------------------------------------
 
 
-def tell(report: Report, corpus: Corpus, results: dict[str, list[Measured]]) -> None:
+def tell(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
+    corpus = web.corpus
     table = report.table(
-        f"the whole job, {corpus.page_count:,} pages of {corpus.mean_bytes / 1000:.0f} KB on "
+        f"the whole job on {web.title}: {corpus.page_count:,} of {corpus.mean_bytes / 1000:.0f} KB on "
         f"{len(corpus.sites)} hosts, no delay: CPU ms per page, start and end taken off",
         *("crawler", "pages/s", *KINDS, "all", "all, repetitions", "start and end, s", "all with them"),
     )
@@ -300,10 +201,11 @@ def tell(report: Report, corpus: Corpus, results: dict[str, list[Measured]]) -> 
     table.notes.append(
         "Scrapy and scrapy-redis fetch and parse in one process, shown under fetch. Only crawlproj's Redis "
         "writes an append-only file. Start and end: CPU of a crawl of as many hosts with a small page each. "
-        f"Pages/s: from the first to the last request. Pages are of {', '.join(corpus.packages)}."
+        "Pages/s: from the first request to the last page written, "
+        f"of Scrapy to the last request. Pages are of {', '.join(corpus.packages)}."
     )
     memory = report.table(
-        "memory and Redis",
+        f"memory and Redis, {web.title}",
         "crawler",
         "fetch MB",
         "parse MB",
@@ -328,7 +230,7 @@ def all_ms(measured: list[Measured]) -> float:
     return median([m.cpu_ms() for m in measured])
 
 
-def judge(report: Report, results: dict[str, list[Measured]]) -> None:
+def judge(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
     ours = results.get("crawlproj")
     if not ours:
         return
@@ -343,15 +245,27 @@ def judge(report: Report, results: dict[str, list[Measured]]) -> None:
             ),
         ):
             report.goals.append(
-                Goal(f"{what}, crawlproj to {peer}", _share(most), _share(ratio), ratio <= most)
+                Goal(
+                    f"{what}, {web.name} pages, crawlproj to {peer}",
+                    _share(most),
+                    _share(ratio),
+                    ratio <= most,
+                )
             )
     rate = max(median([m.rate for m in results[name]]) for name in results if name.startswith("crawlproj"))
-    report.goals.append(Goal("pages/s, whole job, zero delay", ">= 500", f"{rate:.0f}", rate >= 500))
+    report.goals.append(
+        Goal(f"pages/s, {web.name} pages, whole job, zero delay", ">= 500", f"{rate:.0f}", rate >= 500)
+    )
     for kind in ("fetch", "parse"):
         peak = max(
             m.full.peak_bytes[kind] for name in results if name.startswith("crawlproj") for m in results[name]
         )
-        goal = Goal(f"memory of a {kind} process", "<= 250 MB", f"{peak / 1e6:.0f} MB", peak <= 250e6)
+        goal = Goal(
+            f"memory of a {kind} process, {web.name} pages",
+            "<= 250 MB",
+            f"{peak / 1e6:.0f} MB",
+            peak <= 250e6,
+        )
         report.goals.append(goal)
 
 
@@ -359,7 +273,7 @@ def _share(ratio: float) -> str:
     return f"1/{1 / ratio:.1f}" if ratio < 0.5 else f"{ratio:.2f}x"
 
 
-def plot(report: Report, results: dict[str, list[Measured]]) -> None:
+def plot(table: Table, web: Web, results: dict[str, list[Measured]]) -> None:
     parts = {
         name: {kind: max(median([m.cpu_ms(kind) for m in measured]), 0.0) for kind in KINDS}
         for name, measured in results.items()
@@ -368,37 +282,51 @@ def plot(report: Report, results: dict[str, list[Measured]]) -> None:
     rates = {name: median([m.rate for m in measured]) for name, measured in results.items()}
     RESULTS.mkdir(exist_ok=True)
     for file, svg in (
-        ("versus-cpu", stacked_bars("CPU of the whole job", "ms a page", parts)),
-        ("versus-cpu-fast", stacked_bars("CPU of the whole job, without Scrapy's", "ms a page", fast)),
-        ("versus-rate", bar_chart("The whole job on this machine", "pages/s", rates)),
+        ("cpu", stacked_bars(f"CPU of the whole job, {web.title}", "ms a page", parts)),
+        ("cpu-fast", stacked_bars("CPU of the whole job, without Scrapy's", "ms a page", fast)),
+        ("rate", bar_chart(f"The whole job on this machine, {web.title}", "pages/s", rates)),
     ):
-        (RESULTS / f"{file}.svg").write_text(svg)
-        report.tables[0].notes += ["", f"![{file}]({file}.svg)"]
+        name = f"{web.file}-{file}"
+        (RESULTS / f"{name}.svg").write_text(svg)
+        table.notes += ["", f"![{name}]({name}.svg)"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--only", default="")
-    parser.add_argument("--gzip", action="store_true")
+    parser.add_argument("--corpus", choices=("wild", "docs"), default="wild")
+    parser.add_argument("--pages", type=Path)
     given, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    compare(read_options(__doc__ or ""), given.rounds, given.only, gzip=given.gzip)
-
-
-def compare(options: Options, rounds: int, only: str, *, gzip: bool) -> None:
-    whole = load()
-    corpus = whole.smaller(10) if options.quick else whole
+    options = read_options(__doc__ or "")
     with RedisServer(options.redis_server) as server:
         report = Report(server.version)
-    crawlers = [crawler for crawler in CRAWLERS if not only or crawler.name in only.split(";")]
+    web = web_of(given.corpus, given.pages, is_quick=options.quick)
+    compare(report, web, options, given.rounds, given.only)
+    report.finish(options)
+
+
+def web_of(which: str, folder: Path | None, *, is_quick: bool) -> Web:
+    if which == "wild":
+        corpus = load_wild(folder, 5 if is_quick else PAGES_PER_HOST)
+        title = f"wild pages ({folder.name if folder else 'made'}, https, gzip)"
+        least = {"all": 0.9, "main": 0.1, "precision": 0.9}
+        return Web("wild", title, corpus, MAIN_TEXT, True, True, least, "versus-wild")
+    whole = load()
+    corpus = whole.smaller(10) if is_quick else whole
+    least = {"all": 0.97, "main": 0.4, "precision": 0.97}
+    return Web("docs", "documentation (http)", corpus, ALL_TEXT, False, False, least, "versus")
+
+
+def compare(report: Report, web: Web, options: Options, rounds: int, only: str) -> None:
+    crawlers = [crawler for crawler in web.crawlers if not only or crawler.name in only.split(";")]
     results: dict[str, list[Measured]] = {crawler.name: [] for crawler in crawlers}
     for turn in range(rounds or (1 if options.quick else ROUNDS)):
         for crawler in crawlers:
             started_s = time.monotonic()
             full, null = (
-                crawl(crawler, pages, redis_server=options.redis_server, gzip=gzip)
-                for pages in (corpus, corpus.empty())
+                crawl(crawler, web, pages, options.redis_server) for pages in (web.corpus, web.corpus.empty())
             )
             measured = Measured(full, null)
             results[crawler.name].append(measured)
@@ -406,11 +334,10 @@ def compare(options: Options, rounds: int, only: str, *, gzip: bool) -> None:
                 f"   {turn + 1}: {crawler.name}: {measured.cpu_ms():.2f} ms a page, {measured.rate:.0f} "
                 f"pages/s ({time.monotonic() - started_s:.0f} s)"
             )
-    tell(report, corpus, results)
-    judge(report, results)
-    if not (options.quick or only or gzip):
-        plot(report, results)
-    report.finish(options)
+    tell(report, web, results)
+    judge(report, web, results)
+    if not (options.quick or only):
+        plot(report.tables[0], web, results)
 
 
 if __name__ == "__main__":

@@ -74,17 +74,23 @@ class Corpus(msgspec.Struct):
     def mean_bytes(self) -> float:
         return sum(len(body) for site in self.sites for body in site.pages.values()) / self.page_count
 
-    def urls(self, port: int) -> set[str]:
+    @property
+    def addresses(self) -> list[str]:
+        return [address(number) for number in range(len(self.sites))]
+
+    def urls(self, scheme: str, port: int) -> set[str]:
         return {
-            f"http://{address(n)}:{port}{path}" for n, site in enumerate(self.sites) for path in site.pages
+            f"{scheme}://{host}:{port}{path}"
+            for host, site in zip(self.addresses, self.sites, strict=True)
+            for path in site.pages
         }
 
-    def seeds(self, port: int) -> list[str]:
-        return [f"http://{address(number)}:{port}/" for number in range(len(self.sites))]
+    def seeds(self, scheme: str, port: int) -> list[str]:
+        return [f"{scheme}://{host}:{port}/" for host in self.addresses]
 
     def body(self, url: str) -> bytes:
-        """The page at *url*, whatever its port."""
-        host, path = re.fullmatch(r"http://([0-9.]+):\d+(/.*)", url).groups()  # type: ignore[union-attr]
+        """The page at *url*, whatever its scheme and port."""
+        host, path = re.fullmatch(r"https?://([0-9.]+):\d+(/.*)", url).groups()  # type: ignore[union-attr]
         return self.sites[int(host.rpartition(".")[2]) - 1].pages[path]
 
     def smaller(self, pages_per_host: int) -> Corpus:

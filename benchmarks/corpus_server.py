@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -77,8 +78,10 @@ class _Visit(asyncio.Protocol):
 class CorpusServer:
     """The server while the ``with`` block runs; ``log`` is there after it."""
 
-    def __init__(self, corpus: Corpus, *, gzip: bool = False) -> None:
+    def __init__(self, corpus: Corpus, *, gzip: bool = False, certificate: Path | None = None) -> None:
         self._corpus = corpus
+        self._certificate = certificate
+        self.scheme = "https" if certificate else "http"
         self._gzip = gzip
         self.log: Log = []
 
@@ -87,7 +90,10 @@ class CorpusServer:
         pages, self._log_path = Path(self._folder.name) / "pages", Path(self._folder.name) / "log"
         pages.write_bytes(msgspec.msgpack.encode(self._corpus))
         self._child = subprocess.Popen(
-            [sys.executable, __file__, str(pages), str(self._log_path), "gzip" if self._gzip else "plain"],
+            [
+                *(sys.executable, __file__, str(pages), str(self._log_path)),
+                *("gzip" if self._gzip else "plain", str(self._certificate or "")),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -108,7 +114,11 @@ class CorpusServer:
             self._folder.cleanup()
 
 
-async def _serve(corpus: Corpus, *, gzip: bool) -> Log:
+async def _serve(corpus: Corpus, *, gzip: bool, certificate: str) -> Log:
+    tls = None
+    if certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate)
     loop = asyncio.get_running_loop()
     log: Log = []
     robots = _answer("200 OK", "text/plain", _ROBOTS, gzip=False)
@@ -122,20 +132,22 @@ async def _serve(corpus: Corpus, *, gzip: bool) -> Log:
         answers[b"/robots.txt"] = robots
         host = address(number)
         visit = partial(_Visit, host, answers, missing, log)
-        servers.append(await loop.create_server(visit, host, port, backlog=1024))
+        servers.append(await loop.create_server(visit, host, port, backlog=1024, ssl=tls))
         port = servers[0].sockets[0].getsockname()[1]
     print(port, flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
     for server in servers:
         server.close()
-    return [(at_s, _with_port(where, port), status) for at_s, where, status in log]
+    scheme = "https" if certificate else "http"
+    return [(at_s, _url(scheme, where, port), status) for at_s, where, status in log]
 
 
-def _with_port(where: str, port: int) -> str:
+def _url(scheme: str, where: str, port: int) -> str:
     host, slash, path = where.partition("/")
-    return f"http://{host}:{port}{slash}{path}"
+    return f"{scheme}://{host}:{port}{slash}{path}"
 
 
 if __name__ == "__main__":
     served = msgspec.msgpack.decode(Path(sys.argv[1]).read_bytes(), type=Corpus)
-    Path(sys.argv[2]).write_text(json.dumps(uvloop.run(_serve(served, gzip=sys.argv[3] == "gzip"))))
+    asked = uvloop.run(_serve(served, gzip=sys.argv[3] == "gzip", certificate=sys.argv[4]))
+    Path(sys.argv[2]).write_text(json.dumps(asked))

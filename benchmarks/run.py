@@ -55,7 +55,10 @@ def main() -> int:
     )
     parser.add_argument("--rounds", metavar="N", help="how often `versus` repeats (3)")
     parser.add_argument("--only", metavar="NAME;...", help="the crawlers that `versus` compares (all)")
-    parser.add_argument("--gzip", action="store_true", help="`versus`: the server compresses its pages")
+    parser.add_argument("--corpus", choices=("wild", "docs"), help="the pages of `versus` (both)")
+    parser.add_argument(
+        "--pages", metavar="DIR", help="`versus`: wild pages, .html and .html.gz at any depth (made ones)"
+    )
     given = parser.parse_args()
     if not given.gold:
         known.pop("text")
@@ -76,10 +79,16 @@ def main() -> int:
             *options,
             *(["--rounds", given.rounds] if given.rounds else []),
             *(["--only", given.only] if given.only else []),
-            *(["--gzip"] if given.gzip else []),
+            *(["--pages", given.pages] if given.pages else []),
         ],
     }
-    is_kept = not (given.quick or given.only or given.gzip)
+    # Each in a report of its own, so that neither takes the other's place or fails with it.
+    own["versus-wild"] = [*own["versus"], "--corpus", "wild"]
+    own["versus"] += ["--corpus", "docs"]
+    known["versus-wild"] = known["versus"]
+    chosen = {None: ["versus-wild", "versus"], "wild": ["versus-wild"], "docs": ["versus"]}[given.corpus]
+    names = [one for name in names for one in (chosen if name == "versus" else [name])]
+    is_kept = not (given.quick or given.only)
     failed = []
     for name in names:
         print(f"== {name}", file=sys.stderr, flush=True)

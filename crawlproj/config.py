@@ -220,7 +220,10 @@ class Config:
         100_000, "How many URLs taken for traps are kept to be looked at; the oldest go first.", least=0
     )
     max_body: int = ours(
-        100_000, "How many bytes of a body are read; the rest is cut off and said so.", least=1024
+        2_000_000,
+        "How many bytes of a body are read, both as sent and inflated; of a longer page the rest is missing, "
+        "its row says so (truncated) and `scrapy status` counts it.",
+        least=1024,
     )
     max_headers: int = ours(131_072, "How many bytes the head of a response may have.", least=1024)
     content_types: tuple[str, ...] = ours(

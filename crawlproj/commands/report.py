@@ -47,7 +47,9 @@ class Command(RunCommand):
             raise BadArgument(
                 f"Cannot write {str(path)!r}: {exc.strerror or exc}. Choose with -o FILE."
             ) from exc
-        print(f"{path}: {tally.totals.pages:,} pages of run {name}")
+        totals = tally.totals
+        cut = f", {totals.cut:,} of them cut" if totals.cut else ""
+        print(f"{path}: {totals.pages:,} pages of run {name}{cut}")
         return None
 
     def _run_directory(self, name: str) -> Path:

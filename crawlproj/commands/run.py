@@ -224,7 +224,7 @@ class Command(RunCommand):
             async with self._alone(door, asked):
                 world = directory / "world.json"
                 # An interrupted run goes on in the same web, at the same addresses.
-                spec = WorldSpec(domains=opts.simweb, pages_per_domain=25)
+                spec = WorldSpec.wild(domains=opts.simweb, pages_per_domain=25)
                 if world.exists():
                     spec = WorldSpec.from_json(world.read_text())
                 with SimwebProcess(spec, directory) as simweb:
@@ -376,6 +376,8 @@ def _last_words(status: dict[str, Any]) -> str:
         f"{how}{status['failed']:,} failed.{_aside(status)}",
         f"{status['pages_stored']:,} pages are in {status['pages']}",
     ]
+    if cut := status["pages_cut"]:
+        lines.append(f"Pages cut: {cut:,}; part of the body is missing, past CRAWL_MAX_BODY or never sent.")
     if reason.startswith("max_"):
         option = reason.replace("_", "-")
         lines.append(f"To go on: the same command with a higher --{option}; 0 means no limit.")

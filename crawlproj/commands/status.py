@@ -182,6 +182,7 @@ def _groups(status: dict[str, Any]) -> list[list[str]]:
         "links not admitted": _most_first(status["filtered"]),
         "pages": [
             ("stored", status["pages_stored"]),
+            ("  cut", status["pages_cut"]),
             ("on the queue", status["pages_queued"]),
             ("being parsed", status["pages_being_parsed"]),
         ],

@@ -46,6 +46,8 @@ _LIMIT_LOOK_S = 0.5
 _ENDS = frozenset({"finished", "stopped", "failed"})
 #: How often the length of the page queue is looked at.
 _QUEUE_LOOK_S = 0.2
+#: Bytes of pages on their way to Redis at which nothing more is fetched, and those sent in one round trip.
+_UNSENT_BYTES, _SENT_BYTES = 32_000_000, 8_000_000
 #: Why a domain is parked: too many requests in a row failed, or as much was fetched from it as may be.
 _FAILING, _SPENT = "failures", "byte_budget"
 #: What a refusal says of robots.txt; any other, and none, that it allows the URL.
@@ -161,6 +163,8 @@ class Feed:
         # What the next turn writes.
         self._candidates: list[Candidate] = []
         self._settlements: list[tuple[Settlement, float]] = []
+        #: Bytes of the pages among them.
+        self._unsent_bytes = 0
         self._parking: dict[str, _Parking] = {}
         self._most_pages = 0
         self._has_limits = self._is_paused = self._is_away = False
@@ -185,6 +189,8 @@ class Feed:
         now_s = self._clock()
         # A shard that could not renew its hold in time may have been replaced: it must not fetch.
         if self._closing or self._is_paused or now_s >= self._holdings.owned_until_s:
+            return None
+        if self._unsent_bytes >= _UNSENT_BYTES:
             return None
         while (lease := self.pacer.take(now_s)) is not None:
             give_up = self.pacer.rules.give_up
@@ -491,7 +497,11 @@ class Feed:
         while candidates := list(self._candidates):
             await self.frontier.admit(candidates)
             del self._candidates[: len(candidates)]
-        if settlements := list(self._settlements):
+        was_full = self._unsent_bytes >= _UNSENT_BYTES
+        # Those that come meanwhile wait for the next turn.
+        left = len(self._settlements)
+        while settlements := self._next_settlements(left):
+            left -= len(settlements)
             now_s = self._clock()
             self._woken.clear()
             for settlement, next_at_s in settlements:
@@ -499,15 +509,27 @@ class Feed:
             due_in_ms, spent = await self.frontier.settle(settlement for settlement, _ in settlements)
             del self._settlements[: len(settlements)]
             for settlement, _ in settlements:
+                self._unsent_bytes -= len(settlement.page)
                 self._forget(settlement)
             self._note_due(due_in_ms)
             await self._take_back(sum(_is_unfetched(settlement) for settlement, _ in settlements))
             for partition, domains in spent.items():
                 for domain in domains:
                     self._let_rest(domain, partition, math.inf, _SPENT, now_s)
+        if was_full:
+            self._on_work()
         await self._flush_parking()
         if self._gate.has_news:
             await self._gate.tell(self._clock())
+
+    def _next_settlements(self, most: int) -> list[tuple[Settlement, float]]:
+        """Return the oldest, up to *most* and as many as should be sent at once; one if it is large."""
+        oldest, sent_bytes = self._settlements[:most], 0
+        for number, (settlement, _) in enumerate(oldest, 1):
+            sent_bytes += len(settlement.page)
+            if sent_bytes >= _SENT_BYTES:
+                return oldest[:number]
+        return oldest
 
     async def _flush_parking(self) -> None:
         now_s = self._clock()
@@ -679,6 +701,7 @@ class Feed:
                 return
             settlement.delay_ms, settlement.fails = settlement.lease.delay_ms, settlement.lease.fails
         self._settlements.append((settlement, next_at_s))
+        self._unsent_bytes += len(settlement.page)
         self._stir.set()
 
     def _return_leases(self, leases: Iterable[tuple[Lease, float]], not_before_s: float = 0.0) -> None:

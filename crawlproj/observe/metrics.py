@@ -214,6 +214,7 @@ RUN_METRICS: dict[str, Metric] = dict(
         _of_run("dead_letters", "pages", "Pages kept as dead letters, whatever they did to their parser."),
         _of_run("run_pages_fetched_total", "pages", "Pages fetched by the run, by all its processes."),
         _of_run("run_pages_stored_total", "pages", "Pages stored by the run."),
+        _of_run("run_pages_cut_total", "pages", "Those of them that lack a part of their body."),
         _of_run("limit_ratio", "", "How far the run is to its nearest limit; 1: there, 0: it has none."),
         _of_run("shards_wanted", "processes", "Shards the run should have."),
         _of_run("shards_alive", "processes", "Shards that hold their number."),

@@ -16,6 +16,9 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import Door
 from crawlproj.redisio.names import ProcessName
 
+#: A batch ends with the page that makes it so large; Redis and the parser each hold it as a whole.
+_BATCH_BYTES = 8_000_000
+
 
 class PageQueue:
     """All page traffic of one run. One parser uses one of these; others may look."""
@@ -37,7 +40,7 @@ class PageQueue:
         await self._door.command("HSET", keys.parsers(self._run), parser, beat)
 
     async def take(self, parser: str, most: int, wait_s: float = 0.0) -> list[bytes]:
-        """Take up to *most* pages, waiting up to *wait_s* for the first.
+        """Take up to *most* pages, fewer if they are large, waiting up to *wait_s* for the first.
 
         They stay on the list of *parser*, which must have shown a heartbeat, until it commits them.
         Raises Fenced when pages taken earlier were taken back.
@@ -61,7 +64,7 @@ class PageQueue:
                 keys.page_counters(self._run),
                 keys.run_record(self._run),
             ],
-            [parser, self._heartbeats[parser], held, most],
+            [parser, self._heartbeats[parser], held, most, _BATCH_BYTES],
         )
         self.run_created = created
         self._held[parser] = held + len(taken)

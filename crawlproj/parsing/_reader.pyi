@@ -1,4 +1,5 @@
 # Its code is in reader/module.c.
+from collections.abc import Callable
 from typing import Any
 
 LINKS_A: int
@@ -15,4 +16,13 @@ PAGE_FEATURES: int
 
 def read(html: bytes, wanted: int, /) -> tuple[Any, ...]: ...
 def simhash(utf8: bytes, /) -> int | None: ...
+def plain_links(
+    hrefs: list[str],
+    origin: str,
+    folder: str,
+    is_canonical: Callable[[str], bool],
+    clean: Callable[[str], str],
+    /,
+) -> list[str | None]: ...
+def valid_utf8(body: bytes, /) -> int: ...
 def inspect(html: bytes, /) -> tuple[list[tuple[str, list[tuple[str, float]]]], bytes, bytes]: ...

@@ -36,7 +36,7 @@ TextMode = Literal["main", "all"]
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """A page that was read. ``hrefs`` are as they are written, in the order of the page.
+    """A page that was read. ``hrefs`` are different ones in its order, their fragments cut off.
 
     ``text_source`` says how the text was found: ``main``, or ``relaxed``, ``all``, ``noscript`` where the
     ways before found nothing; None for a page without words. ``full_text`` is there if it was asked for.

@@ -6,7 +6,9 @@ cannot be built, `plain` reads pages with a library: slower, and with less care 
 
 from __future__ import annotations
 
+import codecs
 import logging
+from collections.abc import Callable
 from types import ModuleType
 
 from crawlproj.parsing.head import Head, Html, TextMode
@@ -90,3 +92,32 @@ def simhash_of(text: str) -> int | None:
         return None
     number: int | None = _reader.simhash(text.encode("utf-8", "replace"))
     return number
+
+
+def valid_utf8(body: bytes) -> int:
+    """Return how many bytes of *body*, from its start, are whole and valid characters."""
+    if _reader is not None:
+        end: int = _reader.valid_utf8(body)
+        return end
+    try:
+        return codecs.utf_8_decode(body, "strict", False)[1]
+    except UnicodeDecodeError as exc:
+        return exc.start
+
+
+def plain_links(
+    hrefs: list[str],
+    origin: str,
+    folder: str,
+    is_canonical: Callable[[str], bool],
+    clean: Callable[[str], str],
+) -> list[str | None]:
+    """Return the canonical URLs of those *hrefs* that need no URL parser, None for the others.
+
+    *origin* is that of the page, *folder* its URL up to the last slash. *is_canonical* judges other origins;
+    *clean* is asked for what has a query, escapes or parameters.
+    """
+    if _reader is None:
+        return [None] * len(hrefs)
+    links: list[str | None] = _reader.plain_links(hrefs, origin, folder, is_canonical, clean)
+    return links

@@ -43,6 +43,7 @@ KIND_OF = {name.lower(): kind for kind, names in _TYPES.items() for name in name
 _RANK = {kind: rank for rank, kind in enumerate(_TYPES)}
 
 _WRAPPING = re.compile(r"(?:(?://|/\*)\s*)?(?:<!--|-->|<!\[CDATA\[|\]\]>)(?:\s*\*/)?|;\s*$")
+_WRAPPING_MARKS = ("<!--", "-->", "<![CDATA[", "]]>")
 _CONTROLS = re.compile(r"[\x00-\x1f]+")
 _COMMA_BEFORE_END = re.compile(r",\s*(?=[}\]])")
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
@@ -180,7 +181,10 @@ def _decode(script: str) -> Any:
 
 def _unwrap(script: str) -> str:
     """Return *script* without what hid it from old browsers, and with its line ends as JSON has them."""
-    return _CONTROLS.sub(" ", _WRAPPING.sub("", script.lstrip("\ufeff")))
+    script = script.strip("\ufeff \t\r\n")
+    if script.endswith(";") or any(mark in script for mark in _WRAPPING_MARKS):
+        script = _WRAPPING.sub("", script)
+    return _CONTROLS.sub(" ", script)
 
 
 def _mend(script: str) -> str:

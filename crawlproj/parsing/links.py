@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 
 from crawlproj.errors import BadUrl
 from crawlproj.model.urls import UrlRules, canonicalise, origin_of
+from crawlproj.parsing.html import plain_links
 
 #: Longer links are dropped, and a longer base is ignored: a page could otherwise be made to say a short
 #: path with a megabyte in front of it five thousand times.
 MOST_URL_CHARS = 2048
 _OTHER_SCHEMES = ("javascript:", "mailto:", "tel:", "data:")
-#: What the URL standard leaves as it is, in a path and behind the first question mark. Dots and percent
-#: signs can be more than they seem; see `_plain`.
-_SAFE = re.compile(r"[A-Za-z0-9_~!$&()*+,;=@/.:-]+(?:\?[A-Za-z0-9_~!$&()*+,;=@/.:?%-]+)?").fullmatch
 
 
 def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules) -> tuple[list[str], bool]:
@@ -24,17 +21,17 @@ def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules
     Each is ``rules.clean(canonicalise(href, base))``; what cannot be crawled is left out, and so are links
     to the base itself, such as ``#top``. *base* is canonical.
     """
-    origin = origin_of(base)
+    different = list(dict.fromkeys([href.partition("#")[0] if "#" in href else href for href in hrefs]))
     folder = base.partition("?")[0].rpartition("/")[0] + "/"
+    # Resolving a link costs more than finding it: what is plain needs no URL parser.
+    plain = plain_links(different, origin_of(base), folder, _is_canonical, rules.clean)
     links: dict[str, None] = {}
-    # Resolving a link costs more than finding it, so repeated ones go first.
-    for href in dict.fromkeys([href.partition("#")[0] for href in hrefs]):
-        if not href or len(href) > MOST_URL_CHARS:
-            continue
-        url = _plain(href, origin, folder) or _resolved(href, base)
+    for href, url in zip(different, plain, strict=True):
         if url is None:
-            continue
-        url = rules.clean(url)
+            resolved = _resolved(href, base) if href and len(href) <= MOST_URL_CHARS else None
+            if resolved is None:
+                continue
+            url = rules.clean(resolved)
         if len(url) <= MOST_URL_CHARS and url not in links:
             if len(links) == limit:
                 return list(links), True
@@ -56,28 +53,6 @@ def _resolved(href: str, base: str) -> str | None:
         return canonicalise(href, base)
     except BadUrl:
         return None
-
-
-def _plain(href: str, origin: str, folder: str) -> str | None:
-    """Return what most hrefs come to without asking the URL parser, or None for the few that need it.
-
-    Plain is what has only safe characters, and no part of its path that begins with a dot, but for
-    ``../`` at the start.
-    """
-    if _SAFE(href) is None:
-        return None
-    if href[0] == "/":
-        return None if href.startswith("//") or "/." in href else origin + href
-    if href.startswith(("http://", "https://")):
-        end = href.find("/", 8)
-        return href if end > 0 and "/." not in href and _is_canonical(href[:end]) else None
-    if ":" in href:
-        return None
-    while href.startswith("../"):
-        href = href[3:]
-        if len(folder) > len(origin) + 1:
-            folder = folder[: folder.rindex("/", 0, -1) + 1]
-    return None if href[:1] in ("/", ".", "?") or "/." in href else folder + href
 
 
 @lru_cache(maxsize=8192)

@@ -56,7 +56,7 @@ def read_plainly(
             if headings
             else [],
         ),
-        list(_hrefs(document, link_tags, obey_rel_nofollow)),
+        list(dict.fromkeys(_hrefs(document, link_tags, obey_rel_nofollow))),
         found.strip(),
         source if found.strip() else None,
         everything if full_text else None,
@@ -86,5 +86,5 @@ def _hrefs(document: Any, link_tags: tuple[str, ...], obey_rel_nofollow: bool) -
         rel = _attribute(node, "rel").lower().split()
         if (node.tag == "link" and "next" not in rel) or (obey_rel_nofollow and "nofollow" in rel):
             continue
-        if href := _attribute(node, _LINK_ATTRIBUTES[node.tag]):
+        if href := _attribute(node, _LINK_ATTRIBUTES[node.tag]).partition("#")[0]:
             yield href

@@ -54,6 +54,11 @@ _MOST_TRAPS = 200
 _MOST_SITEMAP_LEVELS = 3
 #: A batch of pages waits for its links to be admitted together, but not a batch of sitemaps.
 _CANDIDATES_AT_ONCE = 10_000
+#: Nor does a batch of large pages wait to be written together: what they have in memory, bodies and texts.
+_HELD_BYTES = 16_000_000
+
+#: A page that could not be read, its dead letter, and how often it may be tried.
+_Failure = tuple[bytes, DeadLetter, int]
 
 
 def new_parser_name(name: str = "") -> str:
@@ -116,11 +121,10 @@ class Parser:
         self._extractor = extractor
         self._clock = clock
         self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
-        #: Links admitted from the pages of the open segment, and links refused, by reason.
-        self._segment_links = 0
+        #: What the run counts of the pages in the open segment: links admitted and refused, pages cut.
+        self._segment_counts: Counter[str] = Counter()
         #: Links of the pages at hand that look like traps: depth and reason.
         self._traps: dict[str, tuple[int, str]] = {}
-        self._segment_refusals: Counter[str] = Counter()
         self.is_stopping = False
         self._beaten_s = float("-inf")
         self._started_s = self._told_s = clock()
@@ -186,7 +190,8 @@ class Parser:
 
     async def _parse(self, raw_pages: list[bytes]) -> None:
         rows: list[tuple[PageRow, Page, bytes]] = []
-        failures: list[tuple[bytes, DeadLetter, int]] = []
+        held_bytes = 0
+        failures: list[_Failure] = []
         candidates: dict[str, Candidate] = {}
         self._forget_if_changed()
         # The list of this parser: what is in the open segment, then these pages.
@@ -213,18 +218,31 @@ class Parser:
             self._metrics.pages_parsed += 1
             self._metrics.page_queue_seconds.add(max(0.0, taken_s - page.fetched_at_ms / 1000))
             rows.append((self._row(page, found), page, raw))
+            held_bytes += len(page.body) + found.body_bytes
             self._collect(page, found, candidates)
             if len(candidates) >= _CANDIDATES_AT_ONCE:
                 await self._admit(candidates)
+            if held_bytes >= _HELD_BYTES:
+                failures += self._write(rows)
+                held_bytes = 0
         # Before the commit acknowledges the pages, or a crash in between would lose the links.
         await self._admit(candidates)
+        failures += self._write(rows)
+        for raw, letter, attempts in failures:
+            await self._fail(raw, letter, attempts)
+
+    def _write(self, rows: list[tuple[PageRow, Page, bytes]]) -> list[_Failure]:
+        """Move *rows* into the open segment; return those that no format can hold."""
+        failures = []
         for row, page, raw in rows:
             try:
                 self._segment.append(row, page)
             except ValueError as exc:
                 failures.append((raw, self._letter(raw, page, exc), self._config.page_attempts))
-        for raw, letter, attempts in failures:
-            await self._fail(raw, letter, attempts)
+            else:
+                self._segment_counts["cut"] += row.truncated
+        rows.clear()
+        return failures
 
     def _forget_if_changed(self) -> None:
         """Ask for every link anew when the rules, the run or what Redis holds may be others than before."""
@@ -241,7 +259,7 @@ class Parser:
             for url in found.sitemaps:
                 # Judged as seeds are: sitemap.xml.gz ends like a file that nobody reads.
                 if reason := self._rules.refusal(url, 0, None):
-                    self._segment_refusals[reason] += 1
+                    self._segment_counts[f"filtered:{reason}"] += 1
                 else:
                     candidates[url] = Candidate(url, page.depth, extra=extra)
         if found.refresh is not None:
@@ -255,7 +273,7 @@ class Parser:
             if known is not None and known.depth <= depth:
                 continue
             if reason := refusal(link, depth, page.url):
-                self._segment_refusals[reason] += 1
+                self._segment_counts[f"filtered:{reason}"] += 1
                 if reason.startswith("trap_") and len(self._traps) < _MOST_TRAPS:
                     self._traps[link] = depth, reason
             else:
@@ -278,7 +296,7 @@ class Parser:
             admitted = (await self._frontier.admit(candidates.values())).new
             self._links += admitted
             self._metrics.links_admitted += admitted
-            self._segment_links += admitted
+            self._segment_counts["links"] += admitted
             self._known.add(candidates)
             candidates.clear()
         if self._traps:
@@ -365,31 +383,27 @@ class Parser:
         return asked != seen
 
     async def _commit(self) -> None:
-        rows, links = self._segment.rows, self._segment_links
-        refused = {f"filtered:{reason}": count for reason, count in self._segment_refusals.items()}
+        rows, counts = self._segment.rows, self._segment_counts
 
         async def record(segment: str, count: int) -> None:
-            await self._queue.commit(self._name, segment, count, {"stored": count, "links": links, **refused})
+            await self._queue.commit(self._name, segment, count, {"stored": count, "links": 0, **counts})
 
         await self._segment.commit(record)
         self._pages += rows
-        self._segment_links = 0
-        self._segment_refusals.clear()
+        counts.clear()
 
     def _begin_anew(self, reason: Exception) -> None:
         """Drop what others now do: the pages of the open segment went back to the queue, or will."""
         logger.warning("segment given up: %s", reason)
         self._segment.discard()
-        self._segment_links = 0
-        self._segment_refusals.clear()
+        self._segment_counts.clear()
         self._queue.forget(self._name)
 
     async def _wait_for_room(self, reason: StoreUnavailable) -> None:
         """Give all pages back and take none until they can be written again."""
         logger.error("no pages are taken until they can be stored: %s", reason)
         self._segment.discard()
-        self._segment_links = 0
-        self._segment_refusals.clear()
+        self._segment_counts.clear()
         await self._queue.leave(self._name)
         while not self.is_stopping:
             await asyncio.sleep(_ROOM_LOOK_S)

@@ -133,7 +133,7 @@ def segments(run: str) -> str:
 
 
 def page_counters(run: str) -> str:
-    """hash · pages stored, taken back, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; of a run with a limit of pages `promised`, `granted`, `back:PROCESS` · kept with the run"""
+    """hash · pages stored, cut, taken back, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; of a run with a limit of pages `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "page-counters")
 
 

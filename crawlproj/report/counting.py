@@ -46,6 +46,7 @@ _COLUMNS = pa.schema(
         ("content_type", pa.string()),
         ("language", pa.string()),
         ("body_bytes", pa.int64()),
+        ("truncated", pa.bool_()),
         ("content_hash", pa.string()),
         ("simhash", pa.int64()),
         ("error", pa.string()),
@@ -198,7 +199,8 @@ class _Counter:
                 count(*) FILTER (is_good), count(*) FILTER (is_failure), count(*) FILTER (is_skipped),
                 count(*) FILTER (status >= 400),
                 count(content_hash) FILTER (is_good) - count(DISTINCT content_hash) FILTER (is_good),
-                count(simhash) FILTER (is_good) - count(DISTINCT simhash) FILTER (is_good)
+                count(simhash) FILTER (is_good) - count(DISTINCT simhash) FILTER (is_good),
+                count(*) FILTER (truncated)
             FROM pages
             """
         )

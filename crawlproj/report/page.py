@@ -96,6 +96,7 @@ def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
             _bytes(totals.body_bytes),
             f"{_bytes(totals.body_bytes / (fetched or 1))} a page, unpacked",
         ),
+        ("cut", f"{totals.cut:,}", "part of the body is missing: past CRAWL_MAX_BODY, or never sent"),
         ("domains", f"{totals.domains:,}", f"{pages / totals.domains:,.1f} pages each"),
         ("no answer", f"{totals.failures:,}", f"{share(totals.failures, pages)} of all pages"),
         ("not allowed", f"{totals.skipped:,}", "never asked for: robots.txt, or a rule of the run"),

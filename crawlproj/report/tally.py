@@ -97,6 +97,8 @@ class Totals:
     same_body: int
     #: The same, of their texts, by simhash.
     same_text: int
+    #: Part of the body is missing.
+    cut: int
 
     @property
     def fetched(self) -> int:

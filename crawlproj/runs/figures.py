@@ -19,6 +19,8 @@ class Figures:
     promised: int = 0
     #: How many were ever promised, those given back included.
     granted: int = 0
+    #: Stored pages that lack a part of their body.
+    cut: int = 0
 
     @property
     def waiting(self) -> int:

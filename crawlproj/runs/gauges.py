@@ -46,6 +46,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
         "dead_letters": dead,
         "run_pages_fetched_total": figures.fetched,
         "run_pages_stored_total": figures.stored,
+        "run_pages_cut_total": figures.cut,
         "limit_ratio": limit_ratio(run_map.limits, figures, run_map.ran_s),
         "shards_wanted": run_map.shards,
         "shards_alive": sum(name.startswith("shard") for name in alive),

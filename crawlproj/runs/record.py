@@ -270,7 +270,7 @@ class Run:
                 # Before those a parser has taken: a page that is taken meanwhile counts twice, not never.
                 ("LLEN", keys.pages(self.name)),
                 *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
-                ("HMGET", keys.page_counters(self.name), "stored", "promised", "granted"),
+                ("HMGET", keys.page_counters(self.name), "stored", "cut", "promised", "granted"),
             ]
         )
         counts: Counter[str] = Counter()
@@ -284,8 +284,8 @@ class Run:
                     counts[name] += int(value)
         queued, *lengths = answers[self.partitions : -1]
         taken = dict(zip(parsers, lengths, strict=True))
-        stored, promised, granted = (int(value or 0) for value in answers[-1])
-        return Figures(counts, owned, queued, taken, stored, promised, granted)
+        stored, cut, promised, granted = (int(value or 0) for value in answers[-1])
+        return Figures(counts, owned, queued, taken, stored, promised, granted, cut)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""

@@ -39,6 +39,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_queued": figures.queue_pages,
         "pages_being_parsed": sum(figures.taken.values()),
         "pages_stored": figures.stored,
+        "pages_cut": figures.cut,
         "partitions": run.partitions,
         "partitions_owned": figures.owned,
         "shards": run_map.shards,

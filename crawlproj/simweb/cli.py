@@ -28,6 +28,7 @@ examples:
 _WORLDS: dict[str, Callable[[], WorldSpec]] = {
     "default": WorldSpec,
     "calm": WorldSpec.calm,
+    "wild": WorldSpec.wild,
     "rough": WorldSpec.rough,
 }
 _YES_OR_NO = {"true": True, "false": False}

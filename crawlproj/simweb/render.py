@@ -9,6 +9,7 @@ from random import Random
 import brotli
 import zstandard
 
+from crawlproj.simweb import wild
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.page import Kind, PageSpec
 from crawlproj.simweb.sites import spread
@@ -18,6 +19,7 @@ from crawlproj.simweb.words import labels, sentence_bytes, sentences
 _NO_LINKS = '<a href="mailto:post@example.test">@</a> <a href="javascript:void(0)">+</a> <a name="top"></a>'
 _PARAGRAPH = 5
 _HUGE_STEP = 200
+_WILD_KINDS = (Kind.PAGE, Kind.DUPLICATE, Kind.NEAR_DUPLICATE)
 
 
 def body(world: World, page: PageSpec) -> bytes:
@@ -32,7 +34,8 @@ def body(world: World, page: PageSpec) -> bytes:
     if page.kind is Kind.FILE:
         noise = Random(page.text_seed).getrandbits(8 * page.text_bytes).to_bytes(page.text_bytes, "big")
         return b"%PDF-1.4\n%" + noise
-    return _encode(_html(page), page.charset)
+    is_wild = page.kind in _WILD_KINDS and world.site(page.site).spec.markup == "wild"
+    return _encode(_html(page, is_wild=is_wild), page.charset)
 
 
 def compress(data: bytes, encoding: str) -> bytes:
@@ -52,7 +55,7 @@ def _encode(text: str, charset: str) -> bytes:
     return text.encode(charset, "xmlcharrefreplace")
 
 
-def _html(page: PageSpec) -> str:
+def _html(page: PageSpec, *, is_wild: bool = False) -> str:
     stock = sentences(page.language)
     count = max(3, int(page.text_bytes / sentence_bytes(page.language)))
     text = [stock[int(draw * len(stock))] for draw in spread(page.text_seed, min(count, _HUGE_STEP))]
@@ -64,6 +67,8 @@ def _html(page: PageSpec) -> str:
         for _ in range(1 + count // 20):
             text[int(altered.random() * count)] = altered.choices(stock)[0]
     anchors = _anchors(page)
+    if is_wild:
+        return wild.html(page, title, text, anchors)
 
     head = [f'<!DOCTYPE html>\n<html lang="{page.language}"><head>\n']
     if page.declared != "header":

@@ -39,6 +39,7 @@ _CHOICES: Mapping[str, tuple[object, ...]] = {
     "throttle_all": (0, 429, 503),
     "throttle_retry_after": ("", "seconds", "date"),
     "dead": ("", "reset", "hang"),
+    "markup": ("plain", "wild"),
 }
 
 
@@ -64,6 +65,8 @@ class WorldSpec:
     cross_domain_share: float = 0.2  # of links
     nofollow_share: float = 0.05  # of links that are not the only way to a page
     page_bytes: int = 4000  # mean length of the text
+    #: "plain": little more than the text. "wild": size and markup of real pages (crawlproj.simweb.wild).
+    markup: str = "plain"
     non_utf8_share: float = 0.15
     base_href_share: float = 0.05
 
@@ -167,6 +170,12 @@ class WorldSpec:
         quiet: dict[str, Any] = {name: 0.0 for name in FIELDS if name.endswith("_share")}
         quiet |= {"cross_domain_share": 0.2, "gzip_share": 0.4, "br_share": 0.1, "zstd_share": 0.1}
         return cls(**(quiet | fields))
+
+    @classmethod
+    def wild(cls, **fields: Any) -> Self:
+        """The same web with pages as large, and as much markup and links, as real ones have."""
+        real: dict[str, Any] = {"markup": "wild", "page_bytes": 5400, "links_mean": 30.0}
+        return cls(**(real | fields))
 
     @classmethod
     def rough(cls, **fields: Any) -> Self:

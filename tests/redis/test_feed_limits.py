@@ -283,3 +283,21 @@ async def test_a_leader_who_looks_all_the_time_never_lets_too_many_through(runni
 
     figures = await running.figures()
     assert (figures.fetched, figures.leased, figures.promised) == (50, 0, 50)
+
+
+async def test_a_shard_fetches_nothing_while_large_pages_wait_for_redis(shards: Shards) -> None:
+    await shards.admit(*sites(6))
+    shard = await shards.open(limits=LONG)
+    await until(lambda: shard.feed.pacer.buffered == 6)
+    leases = [lease for _ in range(5) if isinstance(lease := shard.feed.take(), Lease)]
+    works = shard.works
+
+    for lease in leases[:4]:
+        shard.feed.hold_page(lease, bytes(9_000_000))
+        shard.fetch(lease)
+    refused = shard.feed.take()
+    await until(lambda: shard.works > works)
+
+    assert (len(leases), refused) == (5, None)
+    assert (await shards.figures()).queue_pages == 4
+    assert shard.feed.take() is not None

@@ -239,3 +239,14 @@ async def test_the_bytes_in_the_queue_are_counted_by_all_who_change_it(door: Doo
     await queue.leave("p")
 
     assert (after_take, await counter(door, "queued_bytes")) == (3, 8)
+
+
+async def test_a_batch_of_large_pages_ends_with_the_page_that_makes_it_large(
+    door: Door, queue: PageQueue
+) -> None:
+    await push(door, *(bytes([number]) * 3_000_000 for number in range(5)))
+    await queue.heartbeat("p", 0)
+
+    taken = [[page[0] for page in await queue.take("p", 32)] for _ in range(3)]
+
+    assert taken == [[0, 1, 2], [3, 4], []]

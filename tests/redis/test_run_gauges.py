@@ -43,13 +43,14 @@ async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> Non
     urls = [f"https://d{number}.test/{page}" for number in range(3) for page in range(4)]
     await Frontier(run.door, "web", 4).admit([Candidate(url) for url in urls])
     await run.door.command("RPUSH", keys.pages("web"), b"one", b"two")
-    await run.door.command("HSET", keys.page_counters("web"), "queued_bytes", 6)
+    await run.door.command("HSET", keys.page_counters("web"), "queued_bytes", 6, "stored", 9, "cut", 3)
     await run.door.command("HSET", keys.dead_letters("web"), "1:2", "{}")
 
     told = await run_gauges(run, config)
 
     assert (told["frontier_waiting_urls"], told["frontier_ready_domains"]) == (12, 3)
     assert (told["page_queue_pages"], told["page_queue_bytes"]) == (2, 6)
+    assert (told["run_pages_stored_total"], told["run_pages_cut_total"]) == (9, 3)
     assert (told["dead_letters"], told["page_queue_hard_limit_pages"]) == (1, 100)
     assert told["page_queue_hard_limit_bytes"] == config.page_queue_hard_bytes
     assert (told["shards_wanted"], told["shards_alive"]) == (2, 0)

@@ -8,6 +8,9 @@
 #include "choose.h"
 #include "judge.h"
 #include "simhash.h"
+#include "survey.h"
+#include "urls.h"
+#include "utf8.h"
 
 /* What reading took is kept for the next page, unless the page was a large one. */
 static page current;
@@ -129,15 +132,24 @@ static bool is_wanted(const page_link *link, int wanted) {
     }
 }
 
+/* Different links, in their order, without the parts behind a "#". */
 static PyObject *links_of(int wanted) {
-    PyObject *list = PyList_New(0);
+    PyObject *list = PyList_New(0), *seen = PySet_New(NULL);
     const page_link *links = current.links.items;
-    for (size_t i = 0; list && i < current.links.count; i++) {
+    for (size_t i = 0; list && seen && i < current.links.count; i++) {
         if (!is_wanted(&links[i], wanted)) continue;
-        PyObject *href = value_string(links[i].href);
-        if (href == NULL || PyList_Append(list, href) < 0) Py_CLEAR(list);
+        empty_output();
+        put_value(&output, links[i].href);
+        const char *end = memchr(output.bytes.items, '#', output.bytes.count);
+        size_t length = end ? (size_t)(end - (char *)output.bytes.items) : output.bytes.count;
+        if (length == 0) continue;
+        PyObject *href = string_of(output.bytes.items, length);
+        int is_known = href ? PySet_Contains(seen, href) : -1;
+        if (is_known < 0 || (!is_known && (PySet_Add(seen, href) < 0 || PyList_Append(list, href) < 0))) Py_CLEAR(list);
         Py_XDECREF(href);
     }
+    if (seen == NULL) Py_CLEAR(list);
+    Py_XDECREF(seen);
     return list;
 }
 
@@ -230,6 +242,61 @@ static PyObject *simhash_of(PyObject *self, PyObject *args) {
     return no_memory ? PyErr_NoMemory() : Py_NewRef(Py_None);
 }
 
+static bool needs_cleaning(void) {
+    const char *url = output.bytes.items;
+    size_t length = output.bytes.count;
+    return memchr(url, '?', length) || memchr(url, '%', length) || memchr(url, ';', length);
+}
+
+/* The clean URL of a link, None for one that needs a URL parser; NULL with Python's error. */
+static PyObject *plain_link(slice href, slice origin, slice folder, PyObject *is_canonical, PyObject *clean) {
+    size_t origin_length = 0;
+    empty_output();
+    enum plain_link kind = put_plain_link(&output, href, origin, folder, &origin_length);
+    if (kind == IS_ABSOLUTE) {
+        PyObject *answer = PyObject_CallFunction(is_canonical, "s#", href.at, (Py_ssize_t)origin_length);
+        int is_it = answer ? PyObject_IsTrue(answer) : -1;
+        Py_XDECREF(answer);
+        if (is_it < 0) return NULL;
+        if (!is_it) kind = NOT_PLAIN;
+    }
+    if (kind == NOT_PLAIN) return Py_NewRef(Py_None);
+    if (needs_cleaning()) return PyObject_CallFunction(clean, "s#", output.bytes.items, (Py_ssize_t)output.bytes.count);
+    return output_string();
+}
+
+static PyObject *plain_links(PyObject *self, PyObject *args) {
+    (void)self;
+    PyObject *hrefs, *is_canonical, *clean;
+    slice origin, folder;
+    Py_ssize_t origin_length, folder_length;
+    if (!PyArg_ParseTuple(args, "O!s#s#OO", &PyList_Type, &hrefs, &origin.at, &origin_length, &folder.at, &folder_length,
+                          &is_canonical, &clean))
+        return NULL;
+    origin.length = (size_t)origin_length, folder.length = (size_t)folder_length;
+    Py_ssize_t count = PyList_Size(hrefs);
+    PyObject *found = PyList_New(count);
+    for (Py_ssize_t i = 0; found && i < count; i++) {
+        Py_ssize_t length;
+        slice href = {PyUnicode_AsUTF8AndSize(PyList_GetItem(hrefs, i), &length), 0};
+        if (href.at) href.length = (size_t)length;
+        /* What is not Unicode is for the URL parser. */
+        else PyErr_Clear();
+        PyObject *link = plain_link(href, origin, folder, is_canonical, clean);
+        if (link) PyList_SetItem(found, i, link);
+        else Py_CLEAR(found);
+    }
+    return found;
+}
+
+static PyObject *valid_utf8_of(PyObject *self, PyObject *args) {
+    (void)self;
+    const char *bytes;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "y#", &bytes, &length)) return NULL;
+    return PyLong_FromSize_t(valid_utf8(bytes, (size_t)length));
+}
+
 /* -- for benchmarks/train_text.py -------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -276,6 +343,9 @@ static PyObject *inspect(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"read", read_html, METH_VARARGS, "read(html, wanted): what html.py makes a page of."},
     {"simhash", simhash_of, METH_VARARGS, "simhash(utf8): a signed number, or None for a text without words."},
+    {"plain_links", plain_links, METH_VARARGS,
+     "plain_links(hrefs, origin, folder, is_canonical, clean): their URLs, None for those that need a URL parser."},
+    {"valid_utf8", valid_utf8_of, METH_VARARGS, "valid_utf8(bytes): how many from the start are whole, valid characters."},
     {"inspect", inspect, METH_VARARGS, "inspect(html): its lines with their names, features of the page and of each line."},
     {0},
 };
@@ -319,6 +389,7 @@ PyMODINIT_FUNC PyInit__reader(void) {
         PyModuleDef_HEAD_INIT, .m_name = "_reader", .m_doc = "HTML read in one pass.", .m_size = -1, .m_methods = methods};
     make_tags();
     make_names();
+    make_counters();
     make_crcs();
     if (!learn_characters()) return NULL;
     PyObject *module = PyModule_Create(&definition);

@@ -3,28 +3,13 @@
 
 #include "builder.h"
 
-static uint64_t hash_of(const token *tag) {
-    slice names = value(tag, CLASS);
-    uint64_t hash = tag->hash * UINT64_C(0x9E3779B97F4A7C15), word = 0;
-    size_t i = 0;
-    for (; i + 8 <= names.length; i += 8) {
-        memcpy(&word, names.at + i, 8);
-        hash = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    memcpy(&word, names.at + i, names.length - i);
-    hash = (hash ^ word ^ names.length << 56) * UINT64_C(0xD6E8FEB86659FD93);
-    return hash ^ hash >> 29;
-}
-
 void set_names(element *element, const token *tag) {
     element->names[CLASS_NAMES] = value(tag, CLASS);
     element->names[ID_NAMES] = value(tag, ID);
     element->names[ITEMPROP_NAMES] = value(tag, ITEMPROP);
     element->names[ROLE_NAMES] = value(tag, ROLE);
     element->names[DATA_NAMES] = value(tag, DATA_NAME);
-    element->hash = hash_of(tag);
+    element->hash = hash_bytes(value(tag, CLASS).at, value(tag, CLASS).length, tag->hash);
 }
 
 void add_element(builder *b) {

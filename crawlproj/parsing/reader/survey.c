@@ -5,18 +5,37 @@
 
 /* -- the text of a line ------------------------------------------------------------------------------------------ */
 
-enum { C_SPACE = 1, C_DIGIT, C_UPPER, C_COMMA, C_END, C_OTHER };
-static const uint8_t byte_classes[256] = {
-    ['0'] = C_DIGIT, ['1'] = C_DIGIT, ['2'] = C_DIGIT, ['3'] = C_DIGIT, ['4'] = C_DIGIT, ['5'] = C_DIGIT,
-    ['6'] = C_DIGIT, ['7'] = C_DIGIT, ['8'] = C_DIGIT, ['9'] = C_DIGIT, ['A'] = C_UPPER, ['B'] = C_UPPER,
-    ['C'] = C_UPPER, ['D'] = C_UPPER, ['E'] = C_UPPER, ['F'] = C_UPPER, ['G'] = C_UPPER, ['H'] = C_UPPER,
-    ['I'] = C_UPPER, ['J'] = C_UPPER, ['K'] = C_UPPER, ['L'] = C_UPPER, ['M'] = C_UPPER, ['N'] = C_UPPER,
-    ['O'] = C_UPPER, ['P'] = C_UPPER, ['Q'] = C_UPPER, ['R'] = C_UPPER, ['S'] = C_UPPER, ['T'] = C_UPPER,
-    ['U'] = C_UPPER, ['V'] = C_UPPER, ['W'] = C_UPPER, ['X'] = C_UPPER, ['Y'] = C_UPPER, ['Z'] = C_UPPER,
-    [' '] = C_SPACE, ['\n'] = C_SPACE, ['\t'] = C_SPACE, [','] = C_COMMA, [';'] = C_COMMA,
-    ['.'] = C_END, ['!'] = C_END, ['?'] = C_END, ['|'] = C_OTHER, ['$'] = C_OTHER, ['@'] = C_OTHER,
-    [0xC2] = C_OTHER, [0xE2] = C_OTHER, /* where signs of Latin-1 and typography begin */
-};
+/* Counters of eight bits in one number, so that a byte is counted by one addition. */
+#define COUNTER(place) (UINT64_C(1) << (8 * (place)))
+enum { INNER_BYTES, WIDE, SPACES, DIGITS, UPPERS, COMMAS, ENDS, SIGNS, COUNTERS };
+static uint64_t counted_as[256];
+
+static void count_as(const char *bytes, int counter) {
+    for (; *bytes; bytes++) counted_as[(unsigned char)*bytes] = COUNTER(counter);
+}
+
+void make_counters(void) {
+    count_as(" \n\t", SPACES);
+    count_as("0123456789", DIGITS);
+    count_as("ABCDEFGHIJKLMNOPQRSTUVWXYZ", UPPERS);
+    count_as(",;", COMMAS);
+    count_as(".!?", ENDS);
+    count_as("|$@\xC2\xE2", SIGNS); /* the last two begin signs of Latin-1 and typography */
+    for (int byte = 0x80; byte < 0xC0; byte++) counted_as[byte] = COUNTER(INNER_BYTES);
+    for (int byte = 0xE3; byte <= 0xED; byte++) counted_as[byte] = COUNTER(WIDE);
+}
+
+static bool is_counted_as(unsigned char byte, int counter) { return counted_as[byte] == COUNTER(counter); }
+
+static void count_bytes(const unsigned char *at, const unsigned char *end, uint32_t *counts) {
+    while (at < end) {
+        /* As many as a counter can hold. */
+        const unsigned char *pause = end - at > 255 ? at + 255 : end;
+        uint64_t counters = 0;
+        while (at < pause) counters += counted_as[*at++];
+        for (int i = 0; i < COUNTERS; i++) counts[i] += counters >> (8 * i) & 0xFF;
+    }
+}
 
 static bool is_at(const unsigned char *at, const unsigned char *end, const char *utf8) {
     size_t length = strlen(utf8);
@@ -46,27 +65,22 @@ static line_text text_of_line(const page *page, const line *line) {
     line_text found = {0};
     found.ends_sentence = ends_sentence(at, end);
     found.ends_colon = end[-1] == ':';
-    found.begins_upper = byte_classes[*at] == C_UPPER;
+    found.begins_upper = is_counted_as(*at, UPPERS);
     found.begins_small = *at >= 'a' && *at <= 'z';
-    found.begins_digit = byte_classes[*at] == C_DIGIT;
-    uint32_t wide = 0, spaces = 0;
-    uint64_t hash = 14695981039346656037u;
-    for (const unsigned char *byte = at; byte < end; byte++) {
-        hash = (hash ^ *byte) * UINT64_C(1099511628211);
-        found.chars += (*byte & 0xC0) != 0x80;
-        switch (byte_classes[*byte]) {
-        case 0: wide += *byte >= 0xE3 && *byte <= 0xED; break;
-        case C_SPACE: spaces++; break;
-        case C_DIGIT: found.digits++; break;
-        case C_UPPER: found.uppers++; break;
-        case C_COMMA: found.commas++; break;
-        case C_END: found.ends++, found.has_question |= *byte == '?'; break;
-        default: see_sign(&found, byte, end);
-        }
-    }
-    found.hash = hash;
-    found.words = spaces + 1;
-    found.is_cjk = wide * 2 > found.chars;
+    found.begins_digit = is_counted_as(*at, DIGITS);
+    uint32_t counts[COUNTERS] = {0};
+    count_bytes(at, end, counts);
+    found.chars = line->length - counts[INNER_BYTES];
+    found.digits = counts[DIGITS];
+    found.uppers = counts[UPPERS];
+    found.commas = counts[COMMAS];
+    found.ends = counts[ENDS];
+    found.has_question = found.ends && memchr(at, '?', line->length);
+    for (const unsigned char *byte = at; counts[SIGNS] && byte < end; byte++)
+        if (is_counted_as(*byte, SIGNS)) see_sign(&found, byte, end);
+    found.hash = hash_bytes((const char *)at, line->length, 0);
+    found.words = counts[SPACES] + 1;
+    found.is_cjk = counts[WIDE] * 2 > found.chars;
     found.weight = (float)found.chars * (found.is_cjk ? 2.0f : 1.0f);
     found.is_good = found.weight >= 60 && line->linked_bytes * 3 < line->length;
     return found;

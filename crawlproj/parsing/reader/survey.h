@@ -36,6 +36,9 @@ typedef struct {
     float all_weight, all_good, all_linked;
 } survey;
 
+/* Once, before anything else. */
+void make_counters(void);
+
 /* False without memory. To be ended in any case. */
 bool make_survey(survey *survey, const page *page);
 void end_survey(survey *survey);

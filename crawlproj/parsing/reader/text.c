@@ -28,6 +28,20 @@ void free_buffer(buffer *buffer) {
     memset(buffer, 0, sizeof *buffer);
 }
 
+uint64_t hash_bytes(const char *bytes, size_t length, uint64_t start) {
+    uint64_t hash = start * UINT64_C(0x9E3779B97F4A7C15), word = 0;
+    size_t i = 0;
+    for (; i + 8 <= length; i += 8) {
+        memcpy(&word, bytes + i, 8);
+        hash = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);
+        hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, bytes + i, length - i);
+    hash = (hash ^ word ^ (uint64_t)length << 56) * UINT64_C(0xD6E8FEB86659FD93);
+    return hash ^ hash >> 29;
+}
+
 /* -- character references ------------------------------------------------------------------------------------ */
 
 #define NAME_PLACES 8192 /* for 2,231 names */
@@ -136,32 +150,31 @@ void put_bytes(text *text, const char *bytes, size_t length) {
     if (place) memcpy(place, bytes, length);
 }
 
-/* A word or a part of one: what came before it decides about the space. */
-static void put_word(text *text, const char *bytes, size_t length, size_t start) {
-    if (text->has_space) {
-        text->has_space = false;
-        size_t count = text_length(text);
-        if (count > start && *text_at(text, count - 1) != '\n') put_bytes(text, " ", 1);
-    }
-    put_bytes(text, bytes, length);
-}
-
 /* Line feed and the space that breaks no line are white space, too. */
 static const uint8_t stops[256] = {
     [0] = 1, ['\t'] = 1, ['\n'] = 1, ['\f'] = 1, ['\r'] = 1, [' '] = 1, [0xC2] = 1};
 
 static void put_folded(text *text, const char *bytes, size_t length, size_t start) {
-    const char *at = bytes, *end = bytes + length, *word = at;
-    for (; at < end; at++) {
-        if (!stops[(unsigned char)*at]) continue;
-        bool is_wide = (unsigned char)*at == 0xC2 && end - at > 1 && (unsigned char)at[1] == 0xA0;
-        if ((unsigned char)*at == 0xC2 && !is_wide) continue;
-        if (at > word) put_word(text, word, (size_t)(at - word), start);
-        if (*at != 0) text->has_space = true; /* a zero byte is dropped, as in browsers */
-        at += is_wide;
-        word = at + 1;
+    /* No more than what comes in, and a space before it. */
+    char *out = add_items(&text->bytes, length + 1, 1);
+    if (out == NULL) return;
+    const char *line = text_at(text, start);
+    for (const char *at = bytes, *end = bytes + length; at < end; at++) {
+        if (stops[(unsigned char)*at]) {
+            bool is_wide = (unsigned char)*at == 0xC2 && end - at > 1 && (unsigned char)at[1] == 0xA0;
+            if ((unsigned char)*at != 0xC2 || is_wide) {
+                if (*at != 0) text->has_space = true; /* a zero byte is dropped, as in browsers */
+                at += is_wide;
+                continue;
+            }
+        }
+        if (text->has_space) {
+            if (out > line && out[-1] != '\n') *out++ = ' ';
+            text->has_space = false;
+        }
+        *out++ = *at;
     }
-    if (end > word) put_word(text, word, (size_t)(end - word), start);
+    text->bytes.count = (size_t)(out - text_at(text, 0));
 }
 
 static void put_plain(text *text, const char *bytes, size_t length, size_t start, bool is_pre) {

@@ -5,6 +5,7 @@
 -- KEYS[4] counters hash  counter -> number
 -- KEYS[5] run      hash  created_ms
 -- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
+-- ARGV[5] bytes at which it is enough
 -- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was taken back
 local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local length = redis.call('LLEN', KEYS[2])
@@ -20,6 +21,7 @@ if length == held then
     local page = redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT')
     if not page then break end
     bytes = bytes + #page
+    if bytes >= tonumber(ARGV[5]) then break end
   end
   if bytes > 0 then redis.call('HINCRBY', KEYS[4], 'queued_bytes', -bytes) end
 end

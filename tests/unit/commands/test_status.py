@@ -41,6 +41,7 @@ STATUS: dict[str, Any] = {
     "parked_domains": 1,
     "trapped_kept": 0,
     "pages_stored": 1400,
+    "pages_cut": 3,
     "pages_queued": 80,
     "pages_being_parsed": 20,
     "shards": 2,

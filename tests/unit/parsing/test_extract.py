@@ -453,6 +453,49 @@ def test_a_character_cut_at_the_limit_does_not_change_the_charset() -> None:
     assert (found.charset, found.text, found.truncated) == ("utf-8", "ü" * 50, True)
 
 
+#: A page, and its sentence before the place where it is cut; after each there is one more.
+SENTENCE = "This sentence of the page stands before the place where it is cut, and it is not lost, either. "
+CUTS = {
+    "tag": "<p>{}</p><p><a href='/before'>link</a></p><p class='wide",
+    "attribute": "<p>{}</p><a href='/before'>link</a><a href='/a/half/addr",
+    "entity": "<p>{}<a href='/before'>link</a></p><p>&nbs",
+    "script": "<p>{}</p><a href='/before'>link</a><script>var sales = '<p>not text</p>'; if (1 <",
+    "style": "<p>{}</p><a href='/before'>link</a><style>p > a {{ color",
+    "comment": "<p>{}</p><a href='/before'>link</a><!-- not text <p>",
+    "closing tag": "<p>{}</p><a href='/before'>link</a></di",
+    "template": "<p>{}</p><a href='/before'>link</a><template><p>not text",
+    "textarea": "<p>{}</p><a href='/before'>link</a><textarea>not te",
+}
+
+
+@pytest.mark.parametrize("place", CUTS)
+def test_a_page_cut_anywhere_keeps_what_came_before(place: str) -> None:
+    head = "<html><head><title>t</title></head><body><article>"
+    before = (head + CUTS[place].format(SENTENCE * 3)).encode()
+    body = before + b"' href='/after'>and this comes after the cut</p></article>"
+
+    found = read(body, options=ExtractOptions(max_bytes=len(before), full_text=True))
+
+    assert (found.truncated, found.body_bytes, found.title) == (True, len(before), "t")
+    assert found.text is not None
+    assert found.text.startswith((SENTENCE * 3).strip())
+    assert found.links[0] == "http://a.test/before"
+    assert "http://a.test/after" not in found.links
+    assert found.full_text is not None
+    assert "after the cut" not in found.full_text
+    assert "not text" not in found.full_text
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "shift_jis", "utf-16le", "gb18030"])
+def test_a_page_cut_inside_a_character_keeps_the_others(charset: str) -> None:
+    body = ("<title>t</title><p>" + "語" * 200).encode(charset)
+
+    found = read(body, f"text/html; charset={charset}", options=ExtractOptions(max_bytes=len(body) - 1))
+
+    assert found.truncated
+    assert (found.text or "").rstrip("\ufffd") == "語" * 199
+
+
 def test_plain_text_is_text_without_links() -> None:
     found = read('see <a href="/x">', "text/plain; charset=utf-8")
 
@@ -534,7 +577,8 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {
 def test_a_cut_body_gives_the_text_before_the_cut(coding: str) -> None:
     packed = CODINGS[coding](b"".join(b"<p>%d</p>" % number for number in range(50_000)))
 
-    found = read(packed[: len(packed) // 2], content_encoding=coding)
+    options = ExtractOptions(max_bytes=100_000)
+    found = read(packed[: len(packed) // 2], content_encoding=coding, options=options)
 
     assert (found.truncated, found.body_bytes) == (True, 100_000)
     assert found.text is not None

@@ -697,3 +697,29 @@ async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
         "filtered:depth": 1,
         "filtered:excluded": 1,
     }
+
+
+async def test_pages_that_were_cut_are_counted_with_their_segment(
+    door: Door, make: Make, tmp_path: Path
+) -> None:
+    whole, cut = a_page("http://a.test/1", "<p>x"), a_page("http://a.test/2", "<p>" + "x" * 2000)
+    await push(door, whole, cut, a_page("http://a.test/3", "<p>x", truncated=True))
+
+    await make(CRAWL_MAX_BODY=1024).run()
+
+    assert [row["truncated"] for row in read_pages(tmp_path / "pages")] == [False, True, True]
+    assert await door.command("HGET", keys.page_counters(RUN), "cut") == b"2"
+
+
+async def test_rows_of_large_pages_do_not_wait_for_the_rest_of_their_batch(
+    door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await push(door, *(a_page(f"http://a.test/{number}", "x" * 2_000_000) for number in range(12)))
+    parser, waiting = make(), []
+    write = parser._write
+    monkeypatch.setattr(parser, "_write", lambda rows: waiting.append(len(rows)) or write(rows))
+
+    await parser.run()
+
+    assert waiting[:3] == [4, 4, 4]
+    assert stored(tmp_path) == [f"http://a.test/{number}" for number in range(12)]

@@ -19,7 +19,7 @@ ONE_SECOND = Delays(1.0)
 def test_every_format_gives_the_same_numbers(store: Store, format_: str) -> None:
     directory = store(
         [
-            a_row(0, content_hash="aa", simhash=1),
+            a_row(0, content_hash="aa", simhash=1, truncated=True),
             a_row(2, domain="b.test", content_hash="aa", simhash=2, depth=1, language=None),
             a_row(3, domain="b.test", status=404, body_bytes=50, content_hash="aa"),
             a_row(
@@ -35,7 +35,7 @@ def test_every_format_gives_the_same_numbers(store: Store, format_: str) -> None
     totals = tally.totals
     assert (totals.pages, totals.fetched, totals.domains, totals.seconds) == (5, 4, 3, 10.0)
     assert (totals.good, totals.http_errors, totals.failures, totals.skipped) == (2, 1, 1, 1)
-    assert (totals.body_bytes, totals.same_body, totals.same_text) == (2050, 1, 0)
+    assert (totals.body_bytes, totals.same_body, totals.same_text, totals.cut) == (2050, 1, 0, 1)
     assert tally.statuses == {200: 2, 404: 1}
     assert (tally.errors, tally.refusals) == ({"timeout": 1}, {"robots": 1})
     assert tally.languages == {"en": 1, "unknown": 1}

@@ -43,7 +43,7 @@ def tally(store: Store) -> Tally:
         *(a_row(n, domain=f"d{n % 3}.test", language="de", content_hash="same") for n in range(1500)),
         a_row(1500, status=0, error="timeout", domain="dead.test"),
         a_row(1501, status=0, error="robots"),
-        a_row(1800, status=404),
+        a_row(1800, status=404, truncated=True),
     ]
     return count_pages(store(rows), Delays(1.0))
 
@@ -60,6 +60,7 @@ def test_the_numbers_up_front_are_those_of_what_was_stored(tally: Tally) -> None
     assert told["no answer"] == "1"
     assert told["not allowed"] == "1"
     assert told["HTTP errors"] == "1"
+    assert told["cut"] == "1"
     assert told["latency"] == "10 ms"
     assert told["duplicates"] == "1,499"
     assert "2026-01-02 03:04:05 to 2026-01-02 03:34:05 UTC" in words
