@@ -34,7 +34,7 @@ def read(task):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + task["memory"],) * 2)
     began = time.process_time()
-    found = extract(page, ExtractOptions(**{"max_bytes": 2_500_000, **task["options"]}))
+    found = extract(page, ExtractOptions(**{"max_bytes": 1_000_000, **task["options"]}))
     cpu_s = time.process_time() - began
     return {
         "cpu_s": cpu_s, "links": found.links[:10], "count": len(found.links), "cut": found.links_cut,

@@ -112,7 +112,7 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
         "canonical_url": None, "domain": "a.test", "depth": 2, "status": 200,
         "fetched_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), "latency_ms": 12,
         "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
-        "description": None, "text": "word x b", "text_source": None, "full_text": None,
+        "description": None, "text": "word x b", "text_source": "main", "full_text": None,
         "headings": None, "published": datetime(2020, 1, 5, 8, 20, tzinfo=UTC), "modified": None,
         "author": None, "site_name": "A & B", "kind": None, "image": None, "paywalled": None,
         "links": 2, "link_urls": None,
