@@ -8,12 +8,12 @@ RUN python -m venv --without-pip /venv \
  && pip --python /venv/bin/python install --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary=:all: --requirement requirements.txt
 
-# What reads pages with a third less CPU; the same Debian as below.
-FROM gcc:14-bookworm AS native
+# What reads HTML; the same Debian as below, with a compiler.
+FROM python:3.11-bookworm AS reader
 WORKDIR /build
-COPY Makefile ./
-COPY crawlproj/parsing/native crawlproj/parsing/native
-RUN make crawlproj/parsing/native/libpage.so
+COPY setup.py pyproject.toml ./
+COPY crawlproj/parsing/reader crawlproj/parsing/reader
+RUN python setup.py build_ext --build-lib . && test -f crawlproj/parsing/_reader.abi3.so
 
 FROM python:3.11-slim-bookworm
 # A number, not a name: Kubernetes' runAsNonRoot checks it. A new volume on /data gets the owner given here.
@@ -24,7 +24,7 @@ WORKDIR /srv/crawlproj
 COPY scrapy.cfg ./
 COPY profiles profiles
 COPY crawlproj crawlproj
-COPY --from=native /build/crawlproj/parsing/native/libpage.so crawlproj/parsing/native/
+COPY --from=reader /build/crawlproj/parsing/_reader.abi3.so crawlproj/parsing/
 COPY deploy/health.py deploy/
 # Beforehand: the root of a container is read-only.
 RUN python -m compileall -q crawlproj

@@ -286,7 +286,7 @@ class Parser:
             return
         reason = "redirects" if page.hops >= self._config.max_redirects else None
         if reason := reason or self._rules.refusal(target, page.depth, page.url):
-            self._segment_refusals[reason] += 1
+            self._segment_counts[f"filtered:{reason}"] += 1
         else:
             extra = Route(page.hops).onward(page.url).encode()
             candidates[target] = Candidate(target, page.depth, extra=extra)
