@@ -134,7 +134,23 @@ END = "b'<a href=/found>the end</a>'"
         "b'<select><option>' * 50_000 + b'</select>'",
         "b'<svg>' + b'<a>' * 300_000",
         "b'<svg>' + b'<a>y' * 200_000",
-        "b'<svg><noscript><title>' * 3000 + b'x' * 900_000",
+        "b'<svg><noscript><title>' * 150 + b'x' * 900_000",
+        "b'</p>' * 220_000",
+        "b'<p>x' * 220_000",
+        "b'<p>' * 300_000",
+        "b'<table>' * 120_000",
+        "b'<table><a href=x>' * 50_000",
+        "b'<a href=x>' * 90_000",
+        "b'&' * 900_000",
+        "b'<x-y>' * 512 + b'</x-z>' * 140_000",
+        "b'<p>' + b'<object>' * 511 + b'</p>' * 200_000",
+        "b'<div>' * 510 + b'<p>x' * 200_000",
+        "b''.join(b'<p class=c%d>%d' % (n, n) for n in range(45_000))",
+        "b'<style></styl' * 60_000 + b'</style>'",
+        "b'<script><!--<script>' * 40_000 + b'--></script>'",
+        "b'<svg><![CDATA[' + b']]' * 400_000 + b']]>'",
+        "b'<pre>' + b' \\n' * 400_000",
+        "b'<div style=\"' + b'display ' * 100_000 + b'\">x'",
     ],
 )
 def test_a_page_of_nothing_but_tags_is_read_in_time_and_what_follows_is_found(
@@ -146,6 +162,25 @@ def test_a_page_of_nothing_but_tags_is_read_in_time_and_what_follows_is_found(
     # A template is a document of its own.
     expected = [] if "template" in expression else ["http://a.test/found"]
     assert [link for link in found["links"] if link != "http://a.test/dir/x"] == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "b'<a href=\"' * 200_000",
+        "b'<svg><noscript><title>' * 80_000",
+        "b'<plaintext>' * 150_000",
+        "b'<!--<script>' * 150_000",
+        "b'\\0' * 1_900_000",
+        "bytes(range(256)) * 7_000",
+        "b'<textarea>' * 150_000",
+        "b'<frameset><frame src=x>' * 80_000",
+    ],
+)
+def test_a_page_without_an_end_is_read_in_time(read: Read, expression: str) -> None:
+    found = read(expression, max_bytes=2_000_000)
+
+    assert found["bytes"] == len(eval(expression))
 
 
 def test_links_and_text_of_a_page_nested_too_deep_are_found(read: Read) -> None:
