@@ -16,8 +16,9 @@ from crawlproj.parsing.html import read_html, simhash_of
 
 SENTENCE = "The river rose in the night, and by the morning nobody in the village could cross it any more."
 PAGE = f"""<!doctype html><html lang=en><head><title>A &amp; B</title><base href="/b/">
-<meta name=Description content="short"><meta property=og:type content=article><meta http-equiv=refresh content=5>
-<link rel=canonical href=/c><link rel=next href=/2><script type="application/ld+json">{{"a": 1}}</script></head>
+<meta name=Description content="short"><meta property=og:type content=article>
+<meta http-equiv=refresh content=5><link rel=canonical href=/c><link rel=next href=/2>
+<script type="application/ld+json">{{"a": 1}}</script></head>
 <body><nav><a href=/menu>menu</a></nav><article><h1>Flood</h1><time datetime=2020-01-05 class=d>then</time>
 <a rel=author href=/ada>Ada</a><p>{SENTENCE}</p><p>{SENTENCE}</p><p>{SENTENCE}</p>
 <a rel=nofollow href=/no>no</a><map><area href=/area></map></article></body></html>""".encode()

@@ -220,8 +220,9 @@ def test_the_declarations_of_a_page_are_read() -> None:
 
 def test_a_meta_is_named_by_its_property_then_name_then_itemprop_then_http_equiv() -> None:
     head = head_of(
-        """<meta http-equiv=d itemprop=c name=b property=a content=1><meta http-equiv=d itemprop=c name=b content=2>
-        <meta http-equiv=d itemprop=C content=3><meta http-equiv=" Refresh " content=4><meta name=x><meta content=y>
+        """<meta http-equiv=d itemprop=c name=b property=a content=1>
+        <meta http-equiv=d itemprop=c name=b content=2><meta http-equiv=d itemprop=C content=3>
+        <meta http-equiv=" Refresh " content=4><meta name=x><meta content=y>
         <p><meta name=z content=" &amp; ">"""
     )
 
@@ -305,7 +306,8 @@ def test_all_text_is_there_only_if_wanted() -> None:
         f"<amp-sidebar><ul>{{menu}}</ul></amp-sidebar><article><amp-img></amp-img>{ARTICLE}</article>",
         # For printers.
         f"<body><h1>Flood</h1>{ARTICLE}</body>",
-        f"<div class=cookie-consent><p>We use cookies.</p><button>Accept</button></div><article>{ARTICLE}</article>",
+        "<div class=cookie-consent><p>We use cookies.</p><button>Accept</button></div>"
+        f"<article>{ARTICLE}</article>",
         f"<table><tr><td>{{menu}}</td><td>{ARTICLE}</td></tr></table>",
         f"<div dir=rtl>{{menu}}</div><article lang=he>{ARTICLE}</article>",
     ],
@@ -478,7 +480,9 @@ def test_no_reference_is_kept_or_lost() -> None:
 LITTLE_MEMORY = """
 import resource
 from crawlproj.parsing.html import read_html, simhash_of
-pages = [b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=%s>" % (b"x" * 9) * 900_000, b"<p>" * 2_000_000]
+pages = [
+    b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=xxxxxxxxx>" * 900_000, b"<p>" * 2_000_000
+]
 text = "word " * 6_000_000
 read_html(b"<title>first</title>")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()

@@ -1,8 +1,8 @@
 """What the reader finds in pages of any kind is what lexbor, a parser by the standard, finds in them.
 
-It differs by design: the reader leaves text in tables where it is written, and does not open links and formatting a
-second time (lexbor then has the link twice); ``</noscript>`` always ends a noscript; a frame needs no frameset; text
-of SVG is none for readers.
+It differs by design: the reader leaves text in tables where it is written, and does not open links and
+formatting a second time (lexbor then has the link twice); ``</noscript>`` always ends a noscript; a frame
+needs no frameset; text of SVG is none for readers.
 """
 
 from __future__ import annotations
@@ -469,7 +469,8 @@ def whole_page(random: Random) -> str:
     text = sentences(random.choice(LANGUAGES))
     items = "".join(f"<li><a href='/menu/{number}'>{random.choice(text)}</a>" for number in range(5))
     paragraphs = "".join(
-        f'<p class=c{number}>{random.choice(text)} <a href="/text/{number}?a=1&amp;b=2">link</a> & <b>more</b>.'
+        f"<p class=c{number}>{random.choice(text)} "
+        f"<a href='/text/{number}?a=1&amp;b=2'>link</a> & <b>more</b>."
         for number in range(8)
     )
     return (

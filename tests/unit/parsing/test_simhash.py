@@ -102,9 +102,8 @@ def test_words_with_the_same_crc_count_once() -> None:
 
 def expected_of(words: list[str]) -> int:
     """Return the hash of different *words*, step by step as it is meant."""
-    hashes = []
-    for crc in {crc32(word.encode()) for word in words}:
-        hashes.append(crc << 32 | (crc * 0x9E3779B1 >> 16) & 0xFFFFFFFF)
+    crcs = {crc32(word.encode()) for word in words}
+    hashes = [crc << 32 | (crc * 0x9E3779B1 >> 16) & 0xFFFFFFFF for crc in crcs]
     number = sum((sum(one >> bit & 1 for one in hashes) > len(hashes) // 2) << bit for bit in range(64))
     return number - (1 << 64) if number >> 63 else number
 

@@ -24,8 +24,8 @@ RELATED = (
 )
 COMMENTS = (
     '<section id="comments" class="comments-area"><h2>2 Comments</h2><ol class="comment-list">'
-    f'<li class="comment"><p>{SENTENCE} I was there.</p><li class="comment"><p>A great story, thanks for it!</p></ol>'
-    "</section>"
+    f'<li class="comment"><p>{SENTENCE} I was there.</p>'
+    '<li class="comment"><p>A great story, thanks for it!</p></ol></section>'
 )
 
 both_modes = pytest.mark.parametrize("mode", ["main", "all"])
