@@ -2,7 +2,8 @@
 
 The pages are those of `gold`: give the directory of the clones with ``--gold``. Half of each set is held out
 from training; the other half was learnt from, and says only how much was learnt. Each set has a measure of
-its own, named there. CPU is that of the whole page, parsing included, in times of what lexbor takes to parse it.
+its own, named there. CPU is that of the whole page, parsing included, in times of what lexbor takes to parse
+it.
 
 The peers are measured if they are installed: ``pip install trafilatura readability-lxml``.
 """

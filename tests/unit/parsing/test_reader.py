@@ -306,8 +306,7 @@ def test_all_text_is_there_only_if_wanted() -> None:
         f"<amp-sidebar><ul>{{menu}}</ul></amp-sidebar><article><amp-img></amp-img>{ARTICLE}</article>",
         # For printers.
         f"<body><h1>Flood</h1>{ARTICLE}</body>",
-        "<div class=cookie-consent><p>We use cookies.</p><button>Accept</button></div>"
-        f"<article>{ARTICLE}</article>",
+        f"<div class=cookie-consent><p>We use cookies.<button>Accept</button></div><main>{ARTICLE}</main>",
         f"<table><tr><td>{{menu}}</td><td>{ARTICLE}</td></tr></table>",
         f"<div dir=rtl>{{menu}}</div><article lang=he>{ARTICLE}</article>",
     ],
@@ -423,6 +422,23 @@ def test_threads_read_pages_of_their_own() -> None:
     assert differ == []
 
 
+def test_a_page_read_while_links_are_judged_does_not_get_into_them() -> None:
+    def is_canonical(origin: str) -> bool:
+        read_html(b"<a href=/other>x" * 1000)
+        return origin != "http://no.test"
+
+    def clean(url: str) -> str:
+        read_html(b"<p>other" * 200_000)
+        return url
+
+    hrefs = ["http://b.test/x", "http://no.test/x", "/y", "z?q=1", "http://c.test/?q", "javascript:x"]
+    found = _reader.plain_links(hrefs, "http://a.test", "http://a.test/dir/", is_canonical, clean)
+
+    assert found == [
+        *("http://b.test/x", None, "http://a.test/y", "http://a.test/dir/z?q=1", "http://c.test/?q", None)
+    ]
+
+
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -479,7 +495,7 @@ def test_no_reference_is_kept_or_lost() -> None:
 
 LITTLE_MEMORY = """
 import resource
-from crawlproj.parsing.html import read_html, simhash_of
+from crawlproj.parsing.html import plain_links, read_html, simhash_of
 pages = [
     b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=xxxxxxxxx>" * 900_000, b"<p>" * 2_000_000
 ]
@@ -494,6 +510,7 @@ for megabytes in (2, 5, 10, 20, 40, 60):
             print("read")
         except MemoryError:
             print("failed")
+            assert plain_links(["/x"], "http://a.test", "http://a.test/", bool, str) == ["http://a.test/x"]
         assert read_html(b"<title>next</title><p>one<p>two", text="all").text == "one\\ntwo"
         assert read_html(b"<title>next</title>").head.title == "next"
     try:
