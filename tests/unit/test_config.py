@@ -208,3 +208,24 @@ def test_the_password_of_redis_can_come_from_a_file(tmp_path: Path) -> None:
 def test_a_password_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"REDIS_PASSWORD_FILE='.*nowhere' cannot be read: No such file"):
         load_config({"REDIS_PASSWORD_FILE": str(tmp_path / "nowhere")})
+
+
+@pytest.mark.parametrize("old", ["fast", "article"])
+def test_an_old_name_of_a_text_is_taken_and_the_new_one_logged(
+    old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = load_config({"CRAWL_TEXT": old})
+
+    assert config.text == "main"
+    assert f"CRAWL_TEXT={old!r} is an old name for 'main', which is used." in caplog.text
+
+
+def test_the_names_of_texts_are_taken_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    assert [load_config({"CRAWL_TEXT": name}).text for name in ("main", "all")] == ["main", "all"]
+
+    assert caplog.text == ""
+
+
+def test_a_text_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(BadSetting, match="CRAWL_TEXT='quick' is not one of its choices"):
+        load_config({"CRAWL_TEXT": "quick"})

@@ -140,10 +140,11 @@ static PyObject *links_of(int wanted) {
         if (!is_wanted(&links[i], wanted)) continue;
         empty_output();
         put_value(&output, links[i].href);
-        const char *end = memchr(output.bytes.items, '#', output.bytes.count);
-        size_t length = end ? (size_t)(end - (char *)output.bytes.items) : output.bytes.count;
+        if (no_memory) break; /* the text, which comes next, tells */
+        const char *start = text_at(&output, 0), *end = memchr(start, '#', text_length(&output));
+        size_t length = end ? (size_t)(end - start) : text_length(&output);
         if (length == 0) continue;
-        PyObject *href = string_of(output.bytes.items, length);
+        PyObject *href = string_of(start, length);
         int is_known = href ? PySet_Contains(seen, href) : -1;
         if (is_known < 0 || (!is_known && (PySet_Add(seen, href) < 0 || PyList_Append(list, href) < 0))) Py_CLEAR(list);
         Py_XDECREF(href);
@@ -243,26 +244,35 @@ static PyObject *simhash_of(PyObject *self, PyObject *args) {
 }
 
 static bool needs_cleaning(void) {
-    const char *url = output.bytes.items;
-    size_t length = output.bytes.count;
+    const char *url = text_at(&output, 0);
+    size_t length = text_length(&output);
     return memchr(url, '?', length) || memchr(url, '%', length) || memchr(url, ';', length);
 }
 
-/* The clean URL of a link, None for one that needs a URL parser; NULL with Python's error. */
+/* Asks Python about text; -1 with Python's error. */
+static int is_so(PyObject *question, const char *text, size_t length) {
+    PyObject *answer = PyObject_CallFunction(question, "s#", text, (Py_ssize_t)length);
+    int is_it = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    return is_it;
+}
+
+/* The clean URL of a link, None for one that needs a URL parser; NULL with Python's error. What Python is asked may
+ * let other threads in: the output is not looked at after that. */
 static PyObject *plain_link(slice href, slice origin, slice folder, PyObject *is_canonical, PyObject *clean) {
     size_t origin_length = 0;
     empty_output();
     enum plain_link kind = put_plain_link(&output, href, origin, folder, &origin_length);
-    if (kind == IS_ABSOLUTE) {
-        PyObject *answer = PyObject_CallFunction(is_canonical, "s#", href.at, (Py_ssize_t)origin_length);
-        int is_it = answer ? PyObject_IsTrue(answer) : -1;
-        Py_XDECREF(answer);
-        if (is_it < 0) return NULL;
-        if (!is_it) kind = NOT_PLAIN;
-    }
+    if (no_memory) return PyErr_NoMemory();
     if (kind == NOT_PLAIN) return Py_NewRef(Py_None);
-    if (needs_cleaning()) return PyObject_CallFunction(clean, "s#", output.bytes.items, (Py_ssize_t)output.bytes.count);
-    return output_string();
+    bool is_clean = !needs_cleaning();
+    PyObject *link = output_string();
+    int is_plain = link && kind == IS_ABSOLUTE ? is_so(is_canonical, href.at, origin_length) : 1;
+    PyObject *found = NULL;
+    if (link && is_plain == 0) found = Py_NewRef(Py_None);
+    else if (link && is_plain > 0) found = is_clean ? Py_NewRef(link) : PyObject_CallFunctionObjArgs(clean, link, NULL);
+    Py_XDECREF(link);
+    return found;
 }
 
 static PyObject *plain_links(PyObject *self, PyObject *args) {
@@ -282,6 +292,7 @@ static PyObject *plain_links(PyObject *self, PyObject *args) {
         if (href.at) href.length = (size_t)length;
         /* What is not Unicode is for the URL parser. */
         else PyErr_Clear();
+        no_memory = false;
         PyObject *link = plain_link(href, origin, folder, is_canonical, clean);
         if (link) PyList_SetItem(found, i, link);
         else Py_CLEAR(found);

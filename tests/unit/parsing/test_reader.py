@@ -60,6 +60,8 @@ def hrefs_of(markup: str, *link_tags: str, obey_rel_nofollow: bool = True) -> li
         ("<x-card>one</x-card><x-card>two</x-card>", "one\ntwo"),
         ("<select><option>one<option>two</select><button>three</button>", "one\ntwo\nthree"),
         ("one<hr>two", "one\ntwo"),
+        ("one <svg><g><path d=x></path></g></svg>two", "one two"),
+        ("<math><mi>x</mi><mo>=</mo><mn>1</mn></math>", "x=1"),
         ("one\0two", "onetwo"),
         ("שלום <b>עולם</b>", "שלום עולם"),
         ("日本<b>語</b>の<ruby>漢<rt>kan</rt></ruby>", "日本語の漢kan"),
@@ -218,8 +220,9 @@ def test_the_declarations_of_a_page_are_read() -> None:
 
 def test_a_meta_is_named_by_its_property_then_name_then_itemprop_then_http_equiv() -> None:
     head = head_of(
-        """<meta http-equiv=d itemprop=c name=b property=a content=1><meta http-equiv=d itemprop=c name=b content=2>
-        <meta http-equiv=d itemprop=C content=3><meta http-equiv=" Refresh " content=4><meta name=x><meta content=y>
+        """<meta http-equiv=d itemprop=c name=b property=a content=1>
+        <meta http-equiv=d itemprop=c name=b content=2><meta http-equiv=d itemprop=C content=3>
+        <meta http-equiv=" Refresh " content=4><meta name=x><meta content=y>
         <p><meta name=z content=" &amp; ">"""
     )
 
@@ -303,7 +306,7 @@ def test_all_text_is_there_only_if_wanted() -> None:
         f"<amp-sidebar><ul>{{menu}}</ul></amp-sidebar><article><amp-img></amp-img>{ARTICLE}</article>",
         # For printers.
         f"<body><h1>Flood</h1>{ARTICLE}</body>",
-        f"<div class=cookie-consent><p>We use cookies.</p><button>Accept</button></div><article>{ARTICLE}</article>",
+        f"<div class=cookie-consent><p>We use cookies.<button>Accept</button></div><main>{ARTICLE}</main>",
         f"<table><tr><td>{{menu}}</td><td>{ARTICLE}</td></tr></table>",
         f"<div dir=rtl>{{menu}}</div><article lang=he>{ARTICLE}</article>",
     ],
@@ -419,6 +422,23 @@ def test_threads_read_pages_of_their_own() -> None:
     assert differ == []
 
 
+def test_a_page_read_while_links_are_judged_does_not_get_into_them() -> None:
+    def is_canonical(origin: str) -> bool:
+        read_html(b"<a href=/other>x" * 1000)
+        return origin != "http://no.test"
+
+    def clean(url: str) -> str:
+        read_html(b"<p>other" * 200_000)
+        return url
+
+    hrefs = ["http://b.test/x", "http://no.test/x", "/y", "z?q=1", "http://c.test/?q", "javascript:x"]
+    found = _reader.plain_links(hrefs, "http://a.test", "http://a.test/dir/", is_canonical, clean)
+
+    assert found == [
+        *("http://b.test/x", None, "http://a.test/y", "http://a.test/dir/z?q=1", "http://c.test/?q", None)
+    ]
+
+
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
@@ -475,8 +495,10 @@ def test_no_reference_is_kept_or_lost() -> None:
 
 LITTLE_MEMORY = """
 import resource
-from crawlproj.parsing.html import read_html, simhash_of
-pages = [b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=%s>" % (b"x" * 9) * 900_000, b"<p>" * 2_000_000]
+from crawlproj.parsing.html import plain_links, read_html, simhash_of
+pages = [
+    b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=xxxxxxxxx>" * 900_000, b"<p>" * 2_000_000
+]
 text = "word " * 6_000_000
 read_html(b"<title>first</title>")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -488,6 +510,7 @@ for megabytes in (2, 5, 10, 20, 40, 60):
             print("read")
         except MemoryError:
             print("failed")
+            assert plain_links(["/x"], "http://a.test", "http://a.test/", bool, str) == ["http://a.test/x"]
         assert read_html(b"<title>next</title><p>one<p>two", text="all").text == "one\\ntwo"
         assert read_html(b"<title>next</title>").head.title == "next"
     try:

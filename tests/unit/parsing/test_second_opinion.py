@@ -1,8 +1,8 @@
 """What the reader finds in pages of any kind is what lexbor, a parser by the standard, finds in them.
 
-It differs by design: the reader leaves text in tables where it is written, and does not open links and formatting a
-second time (lexbor then has the link twice); ``</noscript>`` always ends a noscript; a frame needs no frameset; text
-of SVG is none for readers.
+It differs by design: the reader leaves text in tables where it is written, and does not open links and
+formatting a second time (lexbor then has the link twice); ``</noscript>`` always ends a noscript; a frame
+needs no frameset; text of SVG is none for readers.
 """
 
 from __future__ import annotations
@@ -324,8 +324,72 @@ def test_misplaced_parts_of_a_table_are_all_there(html: str) -> None:
 
 # -- pages of chance
 
-BLOCKS = ["div", "p", "section", "article", "header", "footer", "nav", "aside", "ul", "ol", "li", "dl", "dt", "dd", "blockquote", "pre", "h1", "h2", "h3", "form", "fieldset", "figure", "figcaption", "main", "address", "center", "details", "summary", "dir", "menu", "hgroup", "div", "p", "li"]
-INLINE = ["b", "i", "em", "strong", "span", "u", "small", "code", "font", "tt", "big", "strike", "s", "nobr", "abbr", "cite", "q", "sub", "sup", "time", "label", "mark", "ins", "del", "var", "samp", "x-y", "custom"]
+BLOCKS = [
+    "div",
+    "p",
+    "section",
+    "article",
+    "header",
+    "footer",
+    "nav",
+    "aside",
+    "ul",
+    "ol",
+    "li",
+    "dl",
+    "dt",
+    "dd",
+    "blockquote",
+    "pre",
+    "h1",
+    "h2",
+    "h3",
+    "form",
+    "fieldset",
+    "figure",
+    "figcaption",
+    "main",
+    "address",
+    "center",
+    "details",
+    "summary",
+    "dir",
+    "menu",
+    "hgroup",
+    "div",
+    "p",
+    "li",
+]
+INLINE = [
+    "b",
+    "i",
+    "em",
+    "strong",
+    "span",
+    "u",
+    "small",
+    "code",
+    "font",
+    "tt",
+    "big",
+    "strike",
+    "s",
+    "nobr",
+    "abbr",
+    "cite",
+    "q",
+    "sub",
+    "sup",
+    "time",
+    "label",
+    "mark",
+    "ins",
+    "del",
+    "var",
+    "samp",
+    "x-y",
+    "custom",
+]
 TABLE = ["table", "tr", "td", "th", "tbody", "thead", "tfoot", "caption"]
 VOID = ["br", "hr", "img", "input", "wbr", "embed"]
 PIECES = [
@@ -405,7 +469,8 @@ def whole_page(random: Random) -> str:
     text = sentences(random.choice(LANGUAGES))
     items = "".join(f"<li><a href='/menu/{number}'>{random.choice(text)}</a>" for number in range(5))
     paragraphs = "".join(
-        f'<p class=c{number}>{random.choice(text)} <a href="/text/{number}?a=1&amp;b=2">link</a> & <b>more</b>.'
+        f"<p class=c{number}>{random.choice(text)} "
+        f"<a href='/text/{number}?a=1&amp;b=2'>link</a> & <b>more</b>."
         for number in range(8)
     )
     return (

@@ -10,8 +10,7 @@ from crawlproj.model.records import Page
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 
 URL = "http://a.test/dir/page"
-#: The C code does not yet tell of http-equiv.
-OPTIONS = ExtractOptions(fast=False)
+OPTIONS = ExtractOptions()
 
 
 def read(

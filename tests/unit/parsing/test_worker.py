@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -111,7 +112,7 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
         "canonical_url": None, "domain": "a.test", "depth": 2, "status": 200,
         "fetched_at": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), "latency_ms": 12,
         "content_type": "text/html", "charset": "utf-8", "language": None, "title": "T",
-        "description": None, "text": "word x b", "text_source": None, "full_text": None,
+        "description": None, "text": "word x b", "text_source": "main", "full_text": None,
         "headings": None, "published": datetime(2020, 1, 5, 8, 20, tzinfo=UTC), "modified": None,
         "author": None, "site_name": "A & B", "kind": None, "image": None, "paywalled": None,
         "links": 2, "link_urls": None,
@@ -370,10 +371,10 @@ async def test_a_page_of_an_unwanted_type_has_a_row_without_text_that_is_not_cut
 async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
     door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burst(html: bytes, *, fast: bool) -> bytes:
+    def burst(html: bytes, **options: object) -> NoReturn:
         raise RuntimeError("too deep")
 
-    monkeypatch.setattr("crawlproj.parsing.extract.harmless", burst)
+    monkeypatch.setattr("crawlproj.parsing.extract.read_html", burst)
     good = pack(
         Page("http://a.test/good", RUN, "a.test", 0, 200, 0, 0, {"content-type": "text/plain"}, b"word")
     )
