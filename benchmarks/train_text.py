@@ -9,7 +9,7 @@ minutes. The same sets, seed and version of torch give the same weights.
 
 The features of a line come from the reader itself (features.c), so they exist once. What a line should be
 judged as is found by aligning the words of the page with those of its reviewed text. The network is small:
-features and names to a hidden vector for each line; the page's mean of them, and those of the neighbours, to a
+features and names to a hidden vector for each line; the mean of the page, and those of the neighbours, to a
 verdict. It is trained on what is measured: the F1 of the words that a page's text would have.
 """
 
