@@ -9,7 +9,11 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable
+from importlib.machinery import ExtensionFileLoader
+from importlib.resources import as_file, files
+from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
+from zipimport import zipimporter
 
 from crawlproj.parsing.head import Head, Html, TextMode
 from crawlproj.parsing.plain import read_plainly
@@ -19,8 +23,10 @@ logger = logging.getLogger(__name__)
 
 def _import_reader() -> ModuleType | None:
     try:
+        if isinstance(globals()["__loader__"], zipimporter):
+            return _unpack_reader()
         from crawlproj.parsing import _reader
-    except ImportError as exc:
+    except (ImportError, OSError) as exc:
         logger.warning(
             "The HTML reader is not built (%s): pages are read by a slower library, whose texts are less "
             "exact, and have no simhash. Install a C compiler and Python's headers (gcc, python3-dev), then "
@@ -29,6 +35,16 @@ def _import_reader() -> ModuleType | None:
         )
         return None
     return _reader
+
+
+def _unpack_reader() -> ModuleType:
+    """Load the reader out of an egg, as scrapyd has them: the system loads no library from a zip."""
+    name = "crawlproj.parsing._reader"
+    with as_file(files("crawlproj.parsing") / "_reader.abi3.so") as path:
+        loader = ExtensionFileLoader(name, str(path))
+        reader = module_from_spec(spec_from_loader(name, loader))  # type: ignore[arg-type]  # never None here
+        loader.exec_module(reader)
+    return reader
 
 
 _reader = _import_reader()

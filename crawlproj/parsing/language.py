@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from importlib.resources import files
 from itertools import compress
-from pathlib import Path
 from struct import Struct
 
 #: What is looked at of a long text: three pieces, none of them its start, which is often a menu; and
@@ -81,7 +81,9 @@ def _read_table() -> tuple[list[str], dict[str, int], dict[str, int]]:
     languages: list[str] = []
     starts: dict[str, int] = {}
     ends: dict[str, int] = {}
-    for line in Path(__file__).with_name("languages.txt").read_text(encoding="utf-8").splitlines():
+    # Not by its path: in an egg it has none.
+    table = files("crawlproj.parsing").joinpath("languages.txt").read_text(encoding="utf-8")
+    for line in table.splitlines():
         language, *columns = line.split("\t")
         for affixes, column in zip((starts, ends), columns, strict=True):
             weight = 0
