@@ -1,7 +1,5 @@
 /* The module of Python: crawlproj.parsing._reader. All that is shared here is guarded by Python's lock. */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
+#include "resolve.h" /* with Python.h, which comes first */
 
 #include <string.h>
 
@@ -9,7 +7,6 @@
 #include "judge.h"
 #include "simhash.h"
 #include "survey.h"
-#include "urls.h"
 #include "utf8.h"
 
 /* What reading took is kept for the next page, unless the page was a large one. */
@@ -241,63 +238,6 @@ static PyObject *simhash_of(PyObject *self, PyObject *args) {
     no_memory = false;
     if (find_simhash(text, (size_t)length, &found)) return PyLong_FromLongLong((int64_t)found);
     return no_memory ? PyErr_NoMemory() : Py_NewRef(Py_None);
-}
-
-static bool needs_cleaning(void) {
-    const char *url = text_at(&output, 0);
-    size_t length = text_length(&output);
-    return memchr(url, '?', length) || memchr(url, '%', length) || memchr(url, ';', length);
-}
-
-/* Asks Python about text; -1 with Python's error. */
-static int is_so(PyObject *question, const char *text, size_t length) {
-    PyObject *answer = PyObject_CallFunction(question, "s#", text, (Py_ssize_t)length);
-    int is_it = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    return is_it;
-}
-
-/* The clean URL of a link, None for one that needs a URL parser; NULL with Python's error. What Python is asked may
- * let other threads in: the output is not looked at after that. */
-static PyObject *plain_link(slice href, slice origin, slice folder, PyObject *is_canonical, PyObject *clean) {
-    size_t origin_length = 0;
-    empty_output();
-    enum plain_link kind = put_plain_link(&output, href, origin, folder, &origin_length);
-    if (no_memory) return PyErr_NoMemory();
-    if (kind == NOT_PLAIN) return Py_NewRef(Py_None);
-    bool is_clean = !needs_cleaning();
-    PyObject *link = output_string();
-    int is_plain = link && kind == IS_ABSOLUTE ? is_so(is_canonical, href.at, origin_length) : 1;
-    PyObject *found = NULL;
-    if (link && is_plain == 0) found = Py_NewRef(Py_None);
-    else if (link && is_plain > 0) found = is_clean ? Py_NewRef(link) : PyObject_CallFunctionObjArgs(clean, link, NULL);
-    Py_XDECREF(link);
-    return found;
-}
-
-static PyObject *plain_links(PyObject *self, PyObject *args) {
-    (void)self;
-    PyObject *hrefs, *is_canonical, *clean;
-    slice origin, folder;
-    Py_ssize_t origin_length, folder_length;
-    if (!PyArg_ParseTuple(args, "O!s#s#OO", &PyList_Type, &hrefs, &origin.at, &origin_length, &folder.at, &folder_length,
-                          &is_canonical, &clean))
-        return NULL;
-    origin.length = (size_t)origin_length, folder.length = (size_t)folder_length;
-    Py_ssize_t count = PyList_Size(hrefs);
-    PyObject *found = PyList_New(count);
-    for (Py_ssize_t i = 0; found && i < count; i++) {
-        Py_ssize_t length;
-        slice href = {PyUnicode_AsUTF8AndSize(PyList_GetItem(hrefs, i), &length), 0};
-        if (href.at) href.length = (size_t)length;
-        /* What is not Unicode is for the URL parser. */
-        else PyErr_Clear();
-        no_memory = false;
-        PyObject *link = plain_link(href, origin, folder, is_canonical, clean);
-        if (link) PyList_SetItem(found, i, link);
-        else Py_CLEAR(found);
-    }
-    return found;
 }
 
 static PyObject *valid_utf8_of(PyObject *self, PyObject *args) {

@@ -24,7 +24,7 @@ enum tag_flag {
 #define HEADING (BLOCK_IN_P | IS_HEADING)
 #define CELL (IS_BLOCK | IS_SPECIAL | IS_SCOPE)
 
-/* TAG(name, flags), in the order of the features of a line: see OWNER_TAGS and INSIDE_TAGS in features.c. */
+/* TAG(name, flags), by name. */
 #define TAGS(TAG) \
     TAG(a, IS_FORMATTING) TAG(abbr, 0) TAG(address, BLOCK_IN_P) TAG(applet, IS_SPECIAL | IS_SCOPE) \
     TAG(area, IS_VOID) TAG(article, BLOCK_IN_P) TAG(aside, BLOCK_IN_P) TAG(audio, IS_BLOCK) \

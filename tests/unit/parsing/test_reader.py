@@ -109,6 +109,28 @@ def test_a_row_of_a_table_is_a_line_with_tabs_between_its_cells(markup: str, tex
 
 
 @pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        *(("<li class=one>", "<li>"), ("<p class=one>", "<p>"), ("<p class=one>", "<div>")),
+        *(("<dt class=one>", "<dd>"), ("<dd class=one>", "<dt>"), ("<h1 class=one>", "<h2>")),
+        *(
+            ("<option class=one>", "<option>"),
+            ("<button class=one>", "<button>"),
+            ("<p class=one>", "<table>"),
+        ),
+        *(("<table><td class=one>", "<td>"), ("<table><tr class=one><td>", "<tr><td>")),
+        *(("<table><tbody class=one><td>", "<tfoot><td>"), ("<svg class=one>", "<p>")),
+    ],
+)
+def test_a_start_tag_ends_the_elements_that_it_cannot_be_in(before: str, after: str) -> None:
+    lines, _, _ = _reader.inspect(f"{before}first{after}second".encode())
+
+    names = {text: [name for name, _ in around] for text, around in lines}
+    assert names["second"] == []
+    assert names.get("first", ["one"]) == ["one"]  # that of a picture is none
+
+
+@pytest.mark.parametrize(
     ("markup", "text"),
     [
         ("<pre>\n\n  a\n    b  \n\n\n</pre>c", "  a\n    b\nc"),

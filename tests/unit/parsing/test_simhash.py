@@ -123,3 +123,10 @@ def test_only_the_first_words_of_a_long_text_count() -> None:
     words = [f"w{number}" for number in range(20_000)]
 
     assert simhash_of(" ".join([*words, "more", "and", "more"])) == simhash_of(" ".join(words))
+
+
+def test_only_the_first_characters_of_a_long_text_without_spaces_count() -> None:
+    chosen = Random(1)
+    text = "".join(chr(chosen.randrange(0x4E00, 0x9FA5)) for _ in range(30_000))
+
+    assert simhash_of(text) == simhash_of(text[:20_000]) != simhash_of(text[:19_900])
