@@ -72,7 +72,7 @@ lock: $(DEV_READY)
 $(READER): setup.py $(wildcard crawlproj/parsing/reader/*.[ch]) | $(BIN)/python
 	@echo "Building the HTML reader."
 	@{ $(BIN)/python setup.py --quiet build_ext --build-lib $(VENV)/reader --build-temp $(VENV)/reader --force \
-	     > $(VENV)/reader.log 2>&1 && mv $(VENV)/reader/$@ $@; } \
+	     > $(VENV)/reader.log 2>&1 && mv $(VENV)/reader/$@ $@ 2> /dev/null; } \
 	|| { rm -f $@; tail -n 5 $(VENV)/reader.log; \
 	     echo "The HTML reader could not be built: install a C compiler and Python's headers (gcc, python3-dev), then run make again."; \
 	     echo "Until then a slower library reads pages, whose texts are less exact."; }
