@@ -39,7 +39,7 @@ LEAST_PAGES = 40
 MOST_WORDS_ALIGNED = 30_000
 AT_ONCE, RATE, DECAY, KEPT = 12, 5e-3, 0.1, 0.998
 #: Of names, features and hidden values, the share that is left out while learning.
-DROP_NAMES, DROP_FEATURES, DROP = 0.65, 0.05, 0.35
+DROP_NAMES, DROP_FEATURES, DROP = 0.6, 0.05, 0.3
 #: What a set counts for beside the others.
 WEIGHTS = {"wcxb": 1.0, "readability": 4.0, "articles": 3.0, "fundus": 0.6, "trafilatura": 0.3}
 
@@ -291,8 +291,8 @@ def report(title: str, judge: Judge, samples: list[Sample], known: np.ndarray) -
 
 
 def train(samples: list[Sample], known: np.ndarray, epochs: int, checked: list[Sample]) -> Judge:
-    torch.manual_seed(12)
-    order = np.random.default_rng(12)
+    torch.manual_seed(7)
+    order = np.random.default_rng(7)
     judge = Judge(int(known.max()) + 1)
     pages = [numbers_of(sample, known) for sample in samples]
     optimiser = torch.optim.AdamW(judge.parameters(), lr=RATE, weight_decay=DECAY)
@@ -371,7 +371,7 @@ def main() -> None:
     )
     parser.add_argument("sets", type=Path)
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--check", action="store_true", help="leave out a tenth, and score it")
     parser.add_argument("--held-out", action="store_true", help="score the halves that were held out")
     given = parser.parse_args()
