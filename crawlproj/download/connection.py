@@ -263,8 +263,8 @@ class Connection(asyncio.Protocol):
         elif not self._wants_body:
             self._leave_rest(done)
         elif parser.loss is not None:
-            done.set_result(parser.loss)
             self.close()
+            done.set_result(parser.loss)
 
     def eof_received(self) -> None:
         self._end(None)
@@ -306,8 +306,10 @@ class Connection(asyncio.Protocol):
             self._is_draining = True
             self._set_timer(self._loop.time() + DRAIN_S)
         else:
-            done.set_result(None)
+            # Closed first: the pause of a domain begins when its server is rid of us, and whoever waits for
+            # this may be busy for a while before the loop gets to closing anything.
             self.close()
+            done.set_result(None)
 
     def _end(self, error: Exception | None) -> None:
         """Decide what the end of the connection makes of a response that is not complete."""
@@ -341,8 +343,8 @@ class Connection(asyncio.Protocol):
         if done is None or done.done():
             return
         if self._is_draining:
-            done.set_result(None)
             self.close()
+            done.set_result(None)
             return
         if now_s >= self._deadline_s:
             late: DownloadTimeoutError = TotalTimeoutError("The download took longer than DOWNLOAD_TIMEOUT.")
@@ -351,8 +353,8 @@ class Connection(asyncio.Protocol):
             if now_s < due_s:
                 self._set_timer(due_s)
                 return
-        done.set_exception(late)
         self.close()
+        done.set_exception(late)
 
     def _next_limit(self, now_s: float) -> tuple[float, DownloadTimeoutError]:
         limits = self._limits

@@ -358,6 +358,28 @@ async def test_an_endless_body_costs_one_read_more_than_wanted(serve: Serve, new
     assert max(kept.pieces) <= 262_144
 
 
+def is_connected_to(port: int) -> bool:
+    """Whether the kernel has a socket here whose other end is *port* of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[2].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
+async def test_a_download_that_is_cut_short_has_ended_when_its_socket_is_closed(
+    serve: Serve, new_pool: NewPool
+) -> None:
+    async def answer(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100_000)
+        await visit.request()
+
+    server, pool = await serve(answer), new_pool()
+
+    await fetch(pool, server.port, Kept(wanted=1))
+
+    # At once, without a turn of the loop: whoever waited counts the domain's pause from now on.
+    assert not is_connected_to(server.port)
+
+
 # --- time ---------------------------------------------------------------------------------------------
 
 
