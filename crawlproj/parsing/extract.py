@@ -169,7 +169,8 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
             _read_feed(text, page.url, options, found)
     _read_headers(headers, page.url, options, found)
     if found.noindex and options.obey_noindex:
-        found.title = found.description = found.text = found.full_text = found.headings = None
+        found.title = found.description = found.text = found.text_source = None
+        found.full_text = found.headings = None
         found.metadata, found.fields, found.error = Metadata(), {}, "noindex"
     if found.text:
         found.language = language_of(found.text, language)

@@ -124,7 +124,7 @@ def test_of_a_page_that_asks_not_to_be_indexed_no_word_is_kept(
 
     words = (found.title, found.description, found.text, found.full_text, found.language, found.simhash)
     assert (words, found.fields, found.error) == ((None,) * 6, {}, "noindex")
-    assert (found.metadata, found.headings) == (Metadata(), None)
+    assert (found.metadata, found.headings, found.text_source) == (Metadata(), None, None)
     assert (found.links, found.body_bytes) == (links, len(meta + SECRET))
 
 
