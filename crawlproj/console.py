@@ -1,4 +1,4 @@
-"""What the commands that talk to a run have in common: options, Redis, and errors as one line."""
+"""What all commands about a run share: options, the Redis client, and errors printed as one line."""
 
 from __future__ import annotations
 
@@ -6,38 +6,50 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
 
 from crawlproj.config import Config, load_config
 from crawlproj.errors import BadArgument, CrawlError
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.keys import check_run_name
+from crawlproj.runs import Run
 
-#: The run of the spider `web` when none is named.
+if TYPE_CHECKING:
+    from crawlproj.frontier.seeds import SeedCount
+
+#: The run of the spider `web` if none is named.
 DEFAULT_RUN = "web"
-#: Shells expect 128 + SIGPIPE of what could not write on.
+#: What shells expect of a process that got SIGPIPE: 128 + its number.
 _EXIT_PIPE = 141
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, ScrapyHelpFormatter):
-    """Scrapy's layout, with the examples as they were written: a line each."""
+    """Scrapy's layout, with the line breaks of the examples kept."""
 
 
 class RunCommand(ScrapyCommand):
-    """A command about a run. Subclasses say what they do in `work`, and in ``examples`` how it is typed."""
+    """A command about a run. Subclasses define `work`, and for the help ``summary`` and ``examples``."""
 
     requires_project = True
     requires_crawler_process = False
     default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": False}
+    arguments = "[options]"
+    summary = ""
     examples = ""
     takes_arguments = False
-    #: Whether it looks at what is there, and makes nothing.
-    only_looks = False
+    #: Whether it fails when there is no crawl, instead of starting an embedded Redis.
+    requires_crawl = False
+
+    def syntax(self) -> str:
+        return self.arguments
+
+    def short_desc(self) -> str:
+        return self.summary
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -59,30 +71,30 @@ class RunCommand(ScrapyCommand):
         self.exitcode = self.guarded(lambda: self.run_it(args, opts))
 
     def guarded(self, work: Callable[[], int]) -> int:
-        """Do *work*; returns its exit code, or that of the error that ended it, said in one line."""
+        """Do *work*; returns its exit code, or prints the error that ended it and returns its exit code."""
         try:
             code = work()
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output, such as `head`, has seen enough. What is left goes nowhere.
+            # The reader of our output, such as `head`, has closed it. Discard the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _EXIT_PIPE
         except CrawlError as exc:
-            self.complain(str(exc))
+            self.print_error(str(exc))
             return exc.exit_code
         except KeyboardInterrupt:
             return 130
         return code
 
-    def complain(self, text: str) -> None:
-        """Say what is wrong, and who says so."""
+    def print_error(self, text: str) -> None:
+        """Print an error, with the name of the command."""
         print(f"scrapy {type(self).__module__.rpartition('.')[2]}: {text}", file=sys.stderr)
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         return asyncio.run(self.work(args, opts)) or 0
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        """Do it; returns the exit code, None for success."""
+        """Run the command; returns the exit code, None for success."""
         raise NotImplementedError
 
     def config(self) -> Config:
@@ -92,18 +104,34 @@ class RunCommand(ScrapyCommand):
     def run_name(self, opts: argparse.Namespace) -> str:
         return check_run_name(opts.run or self.config().run or DEFAULT_RUN)
 
-    @asynccontextmanager
-    async def door(self) -> AsyncIterator[Door]:
+    def has_crawl(self) -> bool:
+        """Whether there is a Redis to ask without starting an empty one."""
         config = self.config()
-        if self.only_looks and config.redis_url is None and not (config.data / "redis").is_dir():
+        return config.redis_url is not None or (config.data / "redis").is_dir()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[RedisClient]:
+        config = self.config()
+        if self.requires_crawl and not self.has_crawl():
             raise BadArgument(f"There is no crawl in {str(config.data)!r}; name its directory with --data.")
-        door = await Door.open(
-            url=config.redis_url,
-            data_dir=config.data,
-            params=config.redis_params,
-            wait_s=config.redis_wait_seconds,
-        )
+        client = await RedisClient.connect(config)
         try:
-            yield door
+            yield client
         finally:
-            await door.close()
+            await client.close()
+
+    @asynccontextmanager
+    async def found_run(self, opts: argparse.Namespace) -> AsyncIterator[Run]:
+        """Open the run that exists under the name in *opts*."""
+        async with self.client() as client:
+            yield await Run.find(client, self.run_name(opts))
+
+    async def admit_seeds(self, run: Run, sources: Sequence[str]) -> SeedCount:
+        """Admit the seeds in *sources*, printing the invalid ones."""
+        from crawlproj.frontier.exclusions import load_rules
+        from crawlproj.frontier.frontier import Frontier
+        from crawlproj.frontier.seeds import admit_seeds
+
+        config = self.config()
+        rules, _ = load_rules(config)
+        return await admit_seeds(Frontier.of(run, config), sources, rules, self.print_error, run.adding)

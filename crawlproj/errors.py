@@ -1,32 +1,32 @@
-"""Every error a person may meet, and the exit code each ends a process with.
+"""Every error of the project, with the exit code of a process that it ends.
 
 The codes are documented in docs/operations.md; supervisors and scripts rely on them.
 """
 
 from __future__ import annotations
 
-#: Ended as asked, or nothing left to do.
+#: Success.
 EXIT_OK = 0
-#: A bug, or an error nobody foresaw.
+#: A bug, or another unexpected error.
 EXIT_UNEXPECTED = 1
 #: A wrong argument or setting.
 EXIT_USAGE = 2
-#: Redis is away, or refuses us.
+#: Redis is unreachable, or refuses us.
 EXIT_REDIS = 3
 #: The shard number is held by a live process.
 EXIT_SHARD_TAKEN = 4
-#: The run was created with other fixed properties, or by another version.
+#: The run was created with other fixed properties, or by another release.
 EXIT_RUN_MISMATCH = 5
 #: Another process took over what this one owned.
 EXIT_FENCED = 6
-#: No valid seed, or a run that was never given any.
+#: No valid seed, or a run without seeds.
 EXIT_NO_SEEDS = 7
 #: Pages cannot be written: the disk is full, or the directory is read-only.
 EXIT_STORE = 8
 
 
 class CrawlError(Exception):
-    """Base of all errors of this project; ``exit_code`` ends the process that meets it."""
+    """Base of all errors of this project."""
 
     exit_code = EXIT_UNEXPECTED
 
@@ -49,14 +49,18 @@ class NoSeeds(CrawlError):
     exit_code = EXIT_NO_SEEDS
 
 
-class RedisAway(CrawlError):
+class RedisUnreachable(CrawlError):
     """Redis did not answer within the time we wait for it."""
 
     exit_code = EXIT_REDIS
 
 
+class RedisFull(RedisUnreachable):
+    """Redis is at its `maxmemory` and stores nothing more; what empties it still works."""
+
+
 class RedisRefused(CrawlError):
-    """Redis answered, and said no: password, rights, version, database."""
+    """Redis refused us: password, permissions, version, database."""
 
     exit_code = EXIT_REDIS
 
@@ -70,13 +74,13 @@ class RunMismatch(CrawlError):
 
 
 class Fenced(CrawlError):
-    """A newer epoch owns what this process believed to own; it must stop."""
+    """A newer epoch owns what this process owned; it must stop."""
 
     exit_code = EXIT_FENCED
 
 
 class RequestNotSerialisable(CrawlError):
-    """A request that cannot be written as JSON, so it cannot wait in the frontier."""
+    """A request that cannot be written as JSON, so the frontier cannot store it."""
 
 
 class StoreUnavailable(CrawlError):
@@ -86,8 +90,8 @@ class StoreUnavailable(CrawlError):
 
 
 class BadSegment(CrawlError):
-    """A file among the stored pages that is damaged, or in no format we know."""
+    """A page file that is damaged or in an unknown format."""
 
 
 class BadEnvelope(CrawlError):
-    """A page record that is damaged, or of a version this program does not know."""
+    """A page record that is damaged or of an unknown version."""

@@ -1,6 +1,6 @@
-"""Crawl profiles: a whole crawl in one TOML file, read and checked before anything is started.
+"""Crawl profiles: a crawl in one TOML file, checked before anything is started.
 
-``docs/profiles.md`` has every key. What is wrong is said in one line: file, key, value, remedy.
+``docs/profiles.md`` has every key. An error is one line: file, key, value, remedy.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from crawlproj.config import RUN_NAME, load_config
 from crawlproj.errors import BadArgument, BadSetting
 from crawlproj.frontier.seeds import parse_seeds
 
-#: Where profiles are that are called by their name alone.
+#: Where profiles given by name are looked up.
 FOLDER = Path("profiles")
 _MODES = ("single", "distributed")
-#: Keys that are another way to write a setting.
+#: Keys that stand for a setting.
 _SETTINGS = {
     "scope": "CRAWL_SCOPE",
     "scope_domains": "CRAWL_SCOPE_DOMAINS",
@@ -30,20 +30,12 @@ _SETTINGS = {
     "limits.depth": "DEPTH_LIMIT",
     "limits.domain_pages": "CRAWL_DOMAIN_PAGES",
 }
+_LIMITS = ("pages", "seconds", "bytes", *(key[7:] for key in _SETTINGS if key.startswith("limits.")))
 _KEYS = (
-    "seeds",
-    "mode",
-    "run",
-    "shards",
-    "parsers",
-    "scope",
-    "scope_domains",
-    "include",
-    "exclude",
-    "limits",
-    "settings",
+    *("seeds", "mode", "run", "shards", "parsers"),
+    *(key for key in _SETTINGS if "." not in key),
+    *("limits", "settings"),
 )
-_LIMITS = ("pages", "seconds", "bytes", "depth", "domain_pages")
 _PARSERS = re.compile(r"([1-9][0-9]{0,3})(?:\.\.([1-9][0-9]{0,3}))?")
 
 
@@ -52,8 +44,8 @@ class Profile:
     """A crawl as its file describes it.
 
     ``seeds`` are URLs, domains, and paths of seeds files. ``parsers`` is as on the command line: 2, or 1..4.
-    Limits of 0 are none; those of depth and of one domain are among the ``settings``, whose values are
-    texts as ``-s`` takes them. In the mode ``single`` there is one shard and no parser.
+    A limit of 0 is none; those of depth and per domain are among the ``settings``, whose values are strings
+    as for ``-s``. In mode ``single`` there is one shard and no parser.
     """
 
     path: Path
@@ -69,9 +61,9 @@ class Profile:
 
 
 def find(word: str, folder: Path = FOLDER) -> Path | None:
-    """Return the profile's file that *word* names, by its name in *folder* or by its path; None for no such.
+    """Return the profile file that *word* names, by name in *folder* or by path.
 
-    So `scrapy run` can tell a profile from a URL, a domain or a seeds file.
+    None if it is no profile but a URL, a domain or a seeds file.
     """
     if word.endswith(".toml") and "://" not in word:
         return Path(word)
@@ -80,7 +72,7 @@ def find(word: str, folder: Path = FOLDER) -> Path | None:
 
 
 def load(word: str, folder: Path = FOLDER) -> Profile:
-    """Return the profile that *word* names. Raises BadArgument when there is none, or it is wrong."""
+    """Return the profile that *word* names. Raises BadArgument when it is missing or invalid."""
     path = find(word, folder)
     if path is None:
         known = sorted(file.stem for file in folder.glob("*.toml"))
@@ -90,19 +82,19 @@ def load(word: str, folder: Path = FOLDER) -> Profile:
     except OSError as exc:
         raise BadArgument(f"Cannot read the profile {str(path)!r}: {exc.strerror}.") from exc
     except UnicodeDecodeError as exc:
-        raise BadArgument(f"The profile {str(path)!r} is not UTF-8 text; save it as such.") from exc
+        raise BadArgument(f"The profile {str(path)!r} is not UTF-8 text.") from exc
     except tomllib.TOMLDecodeError as exc:
         raise BadArgument(f"The profile {str(path)!r} is not valid TOML: {exc}.") from exc
-    return _Reading(path, values).profile()
+    return _Reader(path, values).profile()
 
 
 def _choice(word: str, known: list[str] | tuple[str, ...]) -> str:
     close = get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}."
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}."
 
 
-class _Reading:
-    """The values of one file on their way to a profile."""
+class _Reader:
+    """Turns the values of one file into a profile."""
 
     def __init__(self, path: Path, values: dict[str, Any]) -> None:
         self._path = path
@@ -137,12 +129,12 @@ class _Reading:
     def _table(self, key: str) -> dict[str, Any]:
         value = self._values.get(key, {})
         if not isinstance(value, dict):
-            raise self._wrong(key, value, f"make it a table, [{key}] and a line for each of its keys.")
+            raise self._wrong(key, value, f"must be a table, [{key}].")
         return value
 
     def _whole(self, key: str, value: object, least: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self._wrong(key, value, f"give a whole number from {least}.")
+            raise self._wrong(key, value, f"must be a whole number, at least {least}.")
         return value
 
     def _limit(self, name: str) -> int:
@@ -151,19 +143,17 @@ class _Reading:
     def _mode(self) -> Literal["single", "distributed"]:
         mode = self._values.get("mode", "distributed")
         if mode not in _MODES:
-            raise self._wrong("mode", mode, f"it is one of {', '.join(_MODES)}.")
+            raise self._wrong("mode", mode, f"must be one of {', '.join(_MODES)}.")
         for name in ("shards", "parsers"):
             if mode == "single" and name in self._values:
-                remedy = 'leave it out, or say mode = "distributed": single is one process that does it all.'
+                remedy = 'leave it out, or set mode = "distributed": mode single is one process.'
                 raise self._wrong(name, self._values[name], remedy)
         return "single" if mode == "single" else "distributed"
 
     def _run(self) -> str:
         run = self._values.get("run", self._path.stem)
         if not isinstance(run, str) or not RUN_NAME.fullmatch(run):
-            remedy = (
-                "a run is named by up to 64 letters, digits, dots, dashes and underscores, no sign first."
-            )
+            remedy = "must be up to 64 letters, digits, dots, dashes and underscores, no sign first."
             raise self._wrong("run", run, remedy)
         return run
 
@@ -171,29 +161,29 @@ class _Reading:
         parsers = self._values.get("parsers", 1)
         match = None if isinstance(parsers, bool) else _PARSERS.fullmatch(str(parsers))
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise self._wrong("parsers", parsers, 'give a number from 1, or the least and the most: "1..4".')
+            raise self._wrong("parsers", parsers, 'must be a number from 1, or a range such as "1..4".')
         return match[0]
 
     def _seeds(self) -> Iterator[str]:
         seeds = self._values.get("seeds")
         if isinstance(seeds, str) and seeds:
-            # Beside the profile, wherever the command is typed.
+            # Relative to the profile.
             file = self._path.parent / seeds
             if not file.is_file():
-                raise self._wrong("seeds", seeds, f"there is no file {str(file)!r}; URLs go into a list.")
+                raise self._wrong("seeds", seeds, f"there is no file {str(file)!r}; put URLs into a list.")
             yield str(file)
             return
         if not isinstance(seeds, list) or not seeds:
-            remedy = "name a seeds file, or give a list of URLs and domains."
+            remedy = "must be a seeds file, or a list of URLs and domains."
             raise (
                 self._wrong("seeds", seeds, remedy)
                 if seeds is not None
-                else BadArgument(f"{self._path}: seeds are missing; {remedy}")
+                else BadArgument(f"{self._path}: seeds are missing: {remedy}")
             )
         for number, seed in enumerate(seeds, 1):
             found = list(parse_seeds([(number, seed)])) if isinstance(seed, str) else []
             if not found or isinstance(found[0], str):
-                why = str(found[0]).partition(": ")[2] if found else "give a URL or a domain."
+                why = str(found[0]).partition(": ")[2] if found else "must be a URL or a domain."
                 raise self._wrong(f"seeds, number {number}", seed, why)
             yield seed
 
@@ -204,12 +194,12 @@ class _Reading:
             if short not in table:
                 continue
             if f"settings.{name}" in given:
-                raise self._wrong(f"settings.{name}", given[f"settings.{name}"][1], f"{key} says it already.")
+                raise self._wrong(f"settings.{name}", given[f"settings.{name}"][1], f"{key} already sets it.")
             given[key] = name, table[short]
         for key, (name, value) in given.items():
             if name != name.upper():
-                raise self._wrong(key, value, f"names of settings are in capitals: {name.upper()}.")
-            # Alone, the scope has no list yet.
+                raise self._wrong(key, value, f"setting names are upper-case: {name.upper()}.")
+            # CRAWL_SCOPE=list needs its list, so it is checked only below, with the others.
             self._check(f"{key}: ", {name: value} if value != "list" else {})
         self._check("", dict(given.values()))
         return {name: _as_text(value) for name, value in given.values()}
@@ -222,12 +212,11 @@ class _Reading:
 
 
 def _shown(value: object) -> str:
-    """Return *value* as a person wrote it, nearly."""
     return json.dumps(value, default=str, ensure_ascii=False)[:200]
 
 
 def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value
-    # No list is an empty text on the command line.
+    # An empty list is an empty string on the command line.
     return "" if value == [] else json.dumps(value, default=str)

@@ -1,7 +1,7 @@
-"""Scrapy's wiring, and the place where people tune a crawl. The only reader of the environment.
+"""Scrapy's wiring and the defaults of a crawl. The only reader of the environment.
 
-Every option, with its limits, is in docs/settings.md. What is set here is what a crawl does when nothing
-else is said; `-s NAME=VALUE` on the command line goes over it.
+Every option, with its limits, is in docs/settings.md. `-s NAME=VALUE` on the command line overrides what is set
+here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 
 # --- Who is crawling ------------------------------------------------------------------------------------
 
-#: How people whose sites you visit can reach you: a mail address or a URL. It becomes part of the user agent;
-#: without it only addresses that CRAWL_ALLOW_ADDRESSES names are crawled.
+#: How site owners can reach you: a mail address or a URL, added to the user agent. Without it only the addresses
+#: in CRAWL_ALLOW_ADDRESSES are crawled.
 CRAWL_CONTACT = os.environ.get("CRAWL_CONTACT") or None
 USER_AGENT = "crawlproj/0.1"
 ROBOTSTXT_OBEY = True
@@ -19,31 +19,31 @@ ROBOTSTXT_OBEY = True
 # --- How politely ---------------------------------------------------------------------------------------
 
 #: Seconds between the end of one request to a domain and the start of the next. A longer Crawl-delay in
-#: robots.txt goes over it.
+#: robots.txt overrides it.
 DOWNLOAD_DELAY = 1.0
 
-#: Other values for single domains, as in
+#: Other values for single domains, for example
 #: {"example.org": {"delay": 5}, "my-own-site.org": {"delay": 0, "concurrency": 8}}
 DOWNLOAD_SLOTS: dict[str, dict[str, float | int]] = {}
 
-#: Scrapy would vary the delay by half; ours is a promise, so it is kept exactly.
+#: Scrapy would vary the delay by half; here it is guaranteed.
 DOWNLOAD_DELAY_JITTER = 0.0
 
 # --- How much at once -----------------------------------------------------------------------------------
 
-#: Domains a shard fetches from at the same time: each has one request in flight.
+#: How many domains a shard fetches from at once, one request each.
 CONCURRENT_REQUESTS = 128
-#: The short way through Scrapy (docs/fast.md); CRAWL_FAST=0 in the environment goes Scrapy's own.
-CRAWL_FAST = os.environ.get("CRAWL_FAST", "1") != "0"
+#: Fetch pages directly where nothing is missed by it (docs/direct.md); CRAWL_DIRECT=0 in the environment: never.
+CRAWL_DIRECT = os.environ.get("CRAWL_DIRECT", "1") != "0"
 DOWNLOAD_TIMEOUT = 30
-#: Links from a seed to the last page fetched; 0 means no limit.
+#: At most this many links away from a seed; 0 means no limit.
 DEPTH_LIMIT = 0
 
 # --- Where things are -----------------------------------------------------------------------------------
 
-#: None: a Redis of our own is started under CRAWL_DATA. Otherwise "redis://:password@host:6379/0".
+#: None: an embedded Redis is started under CRAWL_DATA. Otherwise "redis://:password@host:6379/0".
 REDIS_URL = os.environ.get("REDIS_URL") or None
-#: A file with its password, where that should not be part of the URL: in containers.
+#: A file with its password, to keep that out of the URL in containers.
 REDIS_PASSWORD_FILE = os.environ.get("REDIS_PASSWORD_FILE") or None
 CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
 
@@ -57,38 +57,37 @@ SCHEDULER = "crawlproj.scheduler.Scheduler"
 TWISTED_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 
 ITEM_PIPELINES = {"crawlproj.pipelines.PageQueuePipeline": 900}
-#: One page makes one item; Scrapy's 100 would start 100 tasks for it (0.6 ms a page).
+#: One page is one item; Scrapy's default would start 100 tasks for it (0.6 ms per page).
 CONCURRENT_ITEMS = 1
 
-#: The frontier fetches robots.txt itself, as a request of that domain in its turn, so Scrapy's own is off.
+#: The frontier schedules robots.txt as one of the domain's requests, so Scrapy's middleware is off.
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
     "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
-    "crawlproj.middlewares.Introduction": 500,
-    "crawlproj.middlewares.DomainFeedback": 950,
+    "crawlproj.middlewares.UserAgentMiddleware": 500,
+    "crawlproj.middlewares.DomainFeedback": 840,
 }
 
-#: Our own HTTP client: bounded in every way, tolerant of broken servers, and it asks the address guard before
-#: every connection (docs/safety.md). Another handler does not.
+#: Our HTTP client: bounded in every way, tolerant of broken servers, and it checks the address guard before every
+#: connection (docs/safety.md). Other handlers do not.
 DOWNLOAD_HANDLERS = {
     "http": "crawlproj.download.handler.HttpHandler",
     "https": "crawlproj.download.handler.HttpHandler",
 }
 DOWNLOAD_VERIFY_CERTIFICATES = True
-#: Names are resolved by the system, v4 and v6, and kept for CRAWL_DNS_SECONDS.
+#: Names are resolved by the system, IPv4 and IPv6, and cached for CRAWL_DNS_SECONDS.
 TWISTED_DNS_RESOLVER = "crawlproj.download.resolver.SystemResolver"
 DNS_TIMEOUT = 10
 
-#: A line now and then that knows the frontier, in place of the one that does not; fewer searches for garbage; parsing
-#: in the shard when it is alone.
+#: A progress log that knows the frontier, fewer garbage collections, and the parser of single mode.
 EXTENSIONS = {
     "scrapy.extensions.logstats.LogStats": None,
     "crawlproj.extensions.summary.ShardSummary": 0,
     "crawlproj.extensions.collector.CalmCollector": 0,
-    "crawlproj.single.InlineParser": 0,
+    "crawlproj.shard.single.InlineParser": 0,
 }
 
-#: Both run Python for whoever can connect.
+#: Both run Python for anyone who can connect.
 TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 

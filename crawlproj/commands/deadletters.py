@@ -1,56 +1,49 @@
-"""``scrapy deadletters``: pages that no parser could read."""
+"""``scrapy deadletters``: pages that could not be parsed."""
 
 from __future__ import annotations
 
 import argparse
+import json
 
 from crawlproj.console import RunCommand
+from crawlproj.errors import BadArgument, BadEnvelope
+from crawlproj.pages.deadletters import DeadLetters
 
 
 class Command(RunCommand):
-    only_looks = True
+    arguments = "[options] [PAGE ...]"
+    summary = "List, show and replay pages that could not be parsed"
+    requires_crawl = True
     takes_arguments = True
     examples = """\
-  scrapy deadletters                      a line each: page, error, URL
-  scrapy deadletters --show 12:345        everything known about one, and the beginning of its body
-  scrapy deadletters --replay 12:345      have the parsers try it again
-  scrapy deadletters --replay --all       the same for all of them"""
-
-    def syntax(self) -> str:
-        return "[options] [PAGE ...]"
-
-    def short_desc(self) -> str:
-        return "List, show and replay pages that no parser could read"
+  scrapy deadletters                             one line per page: id, error, URL
+  scrapy deadletters --show 5d1c0f93a2b47e68     its details and the start of its body
+  scrapy deadletters --replay 5d1c0f93a2b47e68   parse it again
+  scrapy deadletters --replay --all              parse all of them again"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--show", action="store_true", help="show the pages named")
-        parser.add_argument("--replay", action="store_true", help="put the pages named back onto the queue")
+        parser.add_argument("--show", action="store_true", help="show these pages in full")
+        parser.add_argument("--replay", action="store_true", help="put these pages back on the page queue")
         parser.add_argument("--all", action="store_true", help="with --show or --replay: every dead letter")
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per line")
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.errors import BadArgument
-        from crawlproj.pages.deadletters import DeadLetters
-        from crawlproj.runs import Run
-
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         if (opts.show or opts.replay) != bool(args or opts.all):
-            raise BadArgument(
-                "Name pages (or --all) together with --show or --replay; see: scrapy deadletters -h"
-            )
-        async with self.door() as door:
-            run = await Run.find(door, self.run_name(opts))
-            letters = DeadLetters(door, run.name)
+            raise BadArgument("Use --show or --replay with pages, or with --all; see: scrapy deadletters -h")
+        async with self.found_run(opts) as run:
+            letters = DeadLetters(run.client, run.name)
             known = {letter.page: letter for letter in await letters.list()}
             for page in args:
                 if page not in known:
-                    raise BadArgument(f"There is no dead letter {page!r} in run {run.name!r}.")
+                    raise BadArgument(f"Run {run.name!r} has no dead letter {page!r}.")
             chosen = [known[page] for page in (args or known)]
             if opts.replay:
-                replayed = [letter for letter in chosen if await letters.replay(letter.page)]
+                async with run.adding():
+                    replayed = [letter for letter in chosen if await letters.replay(letter.page)]
                 if replayed:
                     await run.reopen()
-                print(f"{len(replayed)} pages are on the queue of run {run.name} again")
+                print(f"{len(replayed)} pages put back on the queue of run {run.name}")
             elif opts.json:
                 for letter in chosen:
                     print(letter.encode())
@@ -62,12 +55,8 @@ class Command(RunCommand):
                     print(f"{letter.page}\t{letter.error}\t{letter.url}")
                 if not chosen:
                     print(f"run {run.name} has no dead letters")
-        return None
 
     def _show(self, record: str, envelope: bytes) -> None:
-        import json
-
-        from crawlproj.errors import BadEnvelope
         from crawlproj.pages.envelope import unpack
 
         for name, value in json.loads(record).items():

@@ -1,4 +1,4 @@
-"""``scrapy parser``: one parser, its work in a child process under guard."""
+"""``scrapy parser``: one parser process, in a child that is restarted when a page kills it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from crawlproj.console import RunCommand
+from crawlproj.errors import BadEnvelope
+from crawlproj.runs import Run
 
 if TYPE_CHECKING:
     from crawlproj.parsing.guard import Death, Notes
-    from crawlproj.runs import Run
 
-#: How long a run that is found finished may take to be resumed by a shard that starts with us.
+#: How long to wait for a shard to resume a run that is finished when the parser starts.
 _RESUME_S = 10.0
 
 
 class Command(RunCommand):
+    summary = "Parse fetched pages: admit their links and store their text"
     default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": True}
     examples = """\
-  scrapy parser                    read the pages of the run `web` until it is over
-  scrapy parser --run news         those of another run; start as many as the machine has cores for"""
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Read fetched pages: admit their links and store their text"
+  scrapy parser                    parse the pages of run `web` until the run ends
+  scrapy parser --run news         another run; start up to one parser per core"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument(
-            "--name", metavar="ID", default="", help="begins the names of its files (default: the host)"
+            "--name", metavar="ID", default="", help="prefix of its file names (default: the host name)"
         )
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
@@ -44,7 +40,7 @@ class Command(RunCommand):
 
         assert self.settings is not None
         set_up_logging(self.settings)
-        # In the guard already: what is wrong with the settings should not be said by every child.
+        # Checked here, so that bad settings are reported once and not by every child.
         config = self.config()
         logs.name_process(self.run_name(opts), "parser", "")
         stem = new_parser_name(opts.name)
@@ -52,58 +48,51 @@ class Command(RunCommand):
         def work(number: int, notes: Notes) -> int:
             return self.guarded(lambda: asyncio.run(self._parse(opts, f"{stem}-{number}", notes)))
 
-        def blame(death: Death) -> None:
-            self.guarded(lambda: asyncio.run(self._blame(opts, f"{stem}-{death.number}", death)))
+        def record_death(death: Death) -> None:
+            self.guarded(lambda: asyncio.run(self._record_death(opts, f"{stem}-{death.number}", death)))
 
-        return run_guarded(work, blame, supervisor=config.supervisor)
+        return run_guarded(work, record_death, supervisor=config.supervisor)
 
     async def _parse(self, opts: argparse.Namespace, name: str, notes: Notes) -> int:
-        """Be a parser until the run is over or a signal comes."""
-        from crawlproj.frontier.frontier import Frontier
-        from crawlproj.pages.queue import PageQueue
+        """Parse until the run ends or a signal arrives."""
         from crawlproj.parsing.guard import TimeLimit
         from crawlproj.parsing.memory import limit_memory, settle_memory
         from crawlproj.parsing.worker import Parser, run_until_signal
-        from crawlproj.runs import Run
-        from crawlproj.runs.presence import Presence
+        from crawlproj.runs.telemetry import Telemetry
 
         config = self.config()
         settle_memory()
         limit_memory(config.parser_memory)
-        async with self.door() as door:
-            # Created when there is none: parsers may start before the first shard.
-            run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
-            presence = Presence()
-            presence.show(config, run, "parser")
+        async with self.client() as client:
+            # A parser may start before the first shard, so it creates the run if needed.
+            run = await Run.open(client, self.run_name(opts), partitions=config.partitions)
+            telemetry = Telemetry()
+            telemetry.start(config, run, "parser")
             parser = Parser(
-                name=name,
-                queue=PageQueue(door, run.name),
-                frontier=Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages),
-                directory=config.data / "runs" / run.name / "pages",
-                config=config,
-                is_over=await _end_of(run),
-                commits_asked=run.commits_asked,
+                run,
+                config,
+                name,
+                await _end_check(run),
                 time_limit=TimeLimit(notes, config.parse_seconds),
-                metrics=presence.metrics,
-                figures=presence.figures,
+                metrics=telemetry.metrics,
+                heartbeat=telemetry.heartbeat,
             )
-            presence.metrics.heartbeat_age_seconds = lambda: parser.heartbeat_age_s
+            telemetry.metrics.heartbeat_age_seconds = lambda: parser.heartbeat_age_s
             try:
                 await run_until_signal(parser, config.drain_seconds)
             finally:
-                presence.close()
+                telemetry.close()
         return 0
 
-    async def _blame(self, opts: argparse.Namespace, name: str, death: Death) -> int:
-        """Count the death of a parser against the page it was reading, and give back its other pages."""
-        from crawlproj.errors import BadEnvelope
+    async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:
+        """Count the death of a parser against the page it was parsing, and return its other pages."""
         from crawlproj.pages.envelope import unpack
         from crawlproj.pages.queue import PageQueue
         from crawlproj.parsing.worker import dead_letter
 
         config = self.config()
-        async with self.door() as door:
-            queue = PageQueue(door, self.run_name(opts))
+        async with self.client() as client:
+            queue = PageQueue(client, self.run_name(opts))
             raw = None if death.position is None else await queue.page_at(name, death.position)
             if raw is not None:
                 try:
@@ -112,14 +101,14 @@ class Command(RunCommand):
                     page = None
                 letter = dead_letter(raw, page, death.reason, name)
                 await queue.fail(name, raw, letter, config.page_attempts)
-            await queue.take_back_dead(
+            await queue.reclaim_dead(
                 await queue.now_ms(), int((config.shard_lease_seconds + config.parse_seconds) * 1000)
             )
         return 0
 
 
-async def _end_of(run: Run) -> Callable[[], Awaitable[bool]]:
-    """Return what tells that *run* has ended, and not that it had ended before and is about to go on."""
+async def _end_check(run: Run) -> Callable[[], Awaitable[bool]]:
+    """Return a check for the end of *run*. A run that is finished already gets a moment to be resumed."""
     resumed_by_s = time.monotonic() + _RESUME_S if await run.has_ended() else 0.0
 
     async def is_over() -> bool:

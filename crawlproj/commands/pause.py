@@ -1,33 +1,25 @@
-"""``scrapy pause``: have a run fetch nothing for now."""
+"""``scrapy pause``: stop fetching until the run is resumed."""
 
 from __future__ import annotations
 
 import argparse
 
 from crawlproj.console import RunCommand
+from crawlproj.runs import RunState
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "Pause a run until it is resumed"
+    requires_crawl = True
     examples = """\
-  scrapy pause                 downloads in flight end, then nothing is fetched; processes stay
+  scrapy pause                 finish downloads in flight, then fetch nothing; processes keep running
   scrapy pause --run news      another run
-  scrapy resume                goes on"""
+  scrapy resume                continue"""
 
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Have a run fetch nothing until it is resumed"
-
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.runs import Run, RunState
-
-        async with self.door() as door:
-            run = await Run.find(door, self.run_name(opts))
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
+        async with self.found_run(opts) as run:
             is_new = await run.change(RunState.PAUSED)
         if is_new:
-            print(f"run {run.name} is paused; to go on: scrapy resume --run {run.name}")
+            print(f"run {run.name} is paused; to resume: scrapy resume --run {run.name}")
         else:
             print(f"run {run.name} was already paused")
-        return None

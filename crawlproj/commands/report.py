@@ -1,86 +1,74 @@
-"""``scrapy report``: a run as one HTML page. Needs the stored pages; Redis adds what it knows."""
+"""``scrapy report``: an HTML report of a run, from its stored pages and, if reachable, Redis."""
 
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from crawlproj.console import RunCommand
+from crawlproj.errors import BadArgument, CrawlError
+from crawlproj.model.run import RunPaths
+from crawlproj.runs import Run, status_of
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "Write an HTML report of a run, with figures and charts"
+    requires_crawl = True
     examples = """\
-  scrapy report                          DATA/runs/web/report.html
+  scrapy report                          write DATA/runs/web/report.html
   scrapy report --run news -o news.html  another run, another file
-  scrapy report --data copied            of pages that were copied here, without their Redis"""
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Write a page with numbers and charts of a run"
+  scrapy report --data copied            from copied pages, without Redis"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument(
-            "-o", "--output", metavar="FILE", help="write there (default: report.html beside the pages)"
+            "-o", "--output", metavar="FILE", help="output file (default: report.html in the run's directory)"
         )
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from datetime import UTC, datetime
-
-        from crawlproj.errors import BadArgument
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawlproj.report.counting import count_pages
         from crawlproj.report.page import render
         from crawlproj.report.tally import Delays
 
         config, name = self.config(), self.run_name(opts)
-        directory = self._run_directory(name)
-        tally = count_pages(directory / "pages", Delays.of(config))
+        paths = self._paths(name)
+        tally = count_pages(paths.pages, Delays.of(config))
         page = render(name, tally, made_at=datetime.now(UTC), status=await self._status(name))
-        path = Path(opts.output) if opts.output else directory / "report.html"
+        path = Path(opts.output) if opts.output else paths.report
         try:
             path.write_text(page, encoding="utf-8")
         except OSError as exc:
             raise BadArgument(
-                f"Cannot write {str(path)!r}: {exc.strerror or exc}. Choose with -o FILE."
+                f"Cannot write {str(path)!r}: {exc.strerror or exc}. Choose another file with -o FILE."
             ) from exc
         totals = tally.totals
-        cut = f", {totals.cut:,} of them cut" if totals.cut else ""
+        cut = f", {totals.cut:,} of them truncated" if totals.cut else ""
         print(f"{path}: {totals.pages:,} pages of run {name}{cut}")
-        return None
 
-    def _run_directory(self, name: str) -> Path:
-        """Return where the run has its pages. Raises BadArgument when it has none."""
-        from crawlproj.errors import BadArgument
-        from crawlproj.storage.reader import committed_files
+    def _paths(self, name: str) -> RunPaths:
+        """Return where the run's files are. Raises BadArgument when it has no pages."""
+        from crawlproj.storage.reader import committed_files, runs_with_pages
 
-        runs = self.config().data / "runs"
-        if (runs / name / "pages").is_dir() and committed_files(runs / name / "pages"):
-            return runs / name
-        others = sorted(path.parent.name for path in runs.glob("*/pages") if any(path.iterdir()))
-        there = f"runs with pages: {', '.join(others) or 'none'}."
-        if (runs / name).is_dir():
-            raise BadArgument(f"Run {name!r} has no pages in {str(runs)!r} yet; {there}")
+        paths = RunPaths(self.config().data, name)
+        if paths.pages.is_dir() and committed_files(paths.pages):
+            return paths
+        runs = paths.directory.parent
+        hint = f"runs with pages: {', '.join(runs_with_pages(paths.data)) or 'none'}."
+        if paths.directory.is_dir():
+            raise BadArgument(f"Run {name!r} has no pages in {str(runs)!r} yet; {hint}")
         raise BadArgument(
-            f"There is no run {name!r} in {str(runs)!r}; {there} Another directory: --data DIR."
+            f"There is no run {name!r} in {str(runs)!r}; {hint} For another directory: --data DIR."
         )
 
     async def _status(self, name: str) -> dict[str, Any] | None:
-        """Return what Redis knows of the run; None, and why in one line, where nothing can be asked."""
-        import sys
-
-        from crawlproj.errors import CrawlError
-        from crawlproj.runs import Run, status_of
-
-        config = self.config()
-        if config.redis_url is None and not (config.data / "redis").is_dir():
+        """Return the run's status from Redis; None, with one line on stderr, if it cannot be read."""
+        if not self.has_crawl():
             return None
         try:
-            async with self.door() as door:
-                return await status_of(await Run.find(door, name))
+            async with self.client() as client:
+                return await status_of(await Run.find(client, name))
         except CrawlError as exc:
-            print(f"scrapy report: without what Redis knows. {exc}", file=sys.stderr)
+            self.print_error(f"no figures from Redis. {exc}")
             return None

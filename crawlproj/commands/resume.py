@@ -1,47 +1,39 @@
-"""``scrapy resume``: have a run go on that was paused or has ended."""
+"""``scrapy resume``: continue a run that was paused or has ended."""
 
 from __future__ import annotations
 
 import argparse
 
 from crawlproj.console import RunCommand
+from crawlproj.runs import RunState
+from crawlproj.runs.processes import live_processes
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "Continue a run that was paused or has ended"
+    requires_crawl = True
     examples = """\
-  scrapy resume                a paused run goes on at once
-  scrapy resume --run news     one that has ended goes on when processes are started for it"""
+  scrapy resume                a paused run continues at once
+  scrapy resume --run news     a run that has ended continues once its processes are started"""
 
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Have a run go on that was paused or has ended"
-
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.runs import Run, RunState
-        from crawlproj.runs.processes import live_processes
-
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         config = self.config()
-        async with self.door() as door:
-            run = await Run.find(door, self.run_name(opts))
+        async with self.found_run(opts) as run:
             before = await run.read_map()
             alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
             has_shards = any(name.startswith("shard") for name in alive)
             if before.state == RunState.PAUSED:
-                # Time counts while it runs, and without shards it does not.
+                # A run without shards is not RUNNING: its time would be counted.
                 await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
             else:
                 await run.reopen()
         start = f"scrapy run --run {run.name}" + (f" --data {opts.data}" if opts.data else "")
         if before.state == RunState.PAUSED and has_shards:
-            print(f"run {run.name} goes on")
+            print(f"run {run.name} is resumed")
         elif before.state == RunState.RUNNING and has_shards:
             print(f"run {run.name} was already running")
         elif before.reason.startswith("max_"):
             limit = before.reason.replace("_", "-")
-            print(f"run {run.name} goes on when it is started with a higher limit: {start} --{limit} N")
+            print(f"run {run.name} reached a limit; to resume, raise it: {start} --{limit} N")
         else:
-            print(f"run {run.name} was {before.state} and has no shards; to go on: {start}")
-        return None
+            print(f"run {run.name} was {before.state} and has no shards; to resume: {start}")

@@ -1,103 +1,83 @@
-"""``scrapy runs``: all runs in this Redis; or the end of one of them."""
+"""``scrapy runs``: list the runs in this Redis, or delete one."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from crawlproj.console import RunCommand
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from crawlproj.runs.listing import RunLine
+from crawlproj.errors import BadArgument
+from crawlproj.model.run import RunPaths
+from crawlproj.runs import Run
+from crawlproj.runs.listing import RunLine, list_runs
+from crawlproj.runs.processes import live_processes
+from crawlproj.supervisor.progress import aligned
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "List all runs, or delete one"
+    requires_crawl = True
     examples = """\
-  scrapy runs                              a line each: state, shards, pages, since when
-  scrapy runs --json                       one JSON object a line
-  scrapy runs --delete news                forget a run: its URLs, its queue, its counts; its pages stay
-  scrapy runs --delete news --pages --yes  the same with its pages, and without being asked"""
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "List all runs, or delete one"
+  scrapy runs                              one line per run: state, shards, pages, start time
+  scrapy runs --json                       one JSON object per line
+  scrapy runs --delete news                delete its URLs, queue and counters; keep its pages
+  scrapy runs --delete news --pages --yes  delete its pages too, without confirmation"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--json", action="store_true", help="one JSON object a line")
+        parser.add_argument("--json", action="store_true", help="print one JSON object per line")
         parser.add_argument("--delete", metavar="NAME", default="", help="delete this run")
-        parser.add_argument("--pages", action="store_true", help="with --delete: its pages on disk, too")
-        parser.add_argument("--yes", action="store_true", help="with --delete: do not ask")
+        parser.add_argument(
+            "--pages", action="store_true", help="with --delete: also delete its pages on disk"
+        )
+        parser.add_argument("--yes", action="store_true", help="with --delete: do not ask for confirmation")
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.errors import BadArgument
-
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         if opts.delete:
             await self._delete(opts)
         elif opts.yes or opts.pages:
-            raise BadArgument("--yes and --pages go with --delete NAME; see: scrapy runs -h")
+            raise BadArgument("--yes and --pages need --delete NAME; see: scrapy runs -h")
         elif opts.run:
-            raise BadArgument(f"All runs are listed; for one: scrapy status --run {opts.run}")
+            raise BadArgument(f"This command lists all runs; for one run: scrapy status --run {opts.run}")
         else:
-            await self._list(as_json=opts.json)
-        return None
-
-    async def _list(self, *, as_json: bool) -> None:
-        import json
-        from dataclasses import asdict
-
-        from crawlproj.runs.listing import list_runs
-
-        async with self.door() as door:
-            lines = await list_runs(door)
-        if as_json:
-            for line in lines:
-                print(json.dumps(asdict(line)))
-            return
-        for row in table_of(lines):
-            print(row)
+            async with self.client() as client:
+                lines = await list_runs(client)
+            for row in (json.dumps(asdict(line)) for line in lines) if opts.json else table_of(lines):
+                print(row)
 
     async def _delete(self, opts: argparse.Namespace) -> None:
-        import shutil
-
-        from crawlproj.errors import BadArgument
-        from crawlproj.runs import Run
-        from crawlproj.runs.processes import live_processes
-
         config = self.config()
-        async with self.door() as door:
-            run = await Run.find(door, opts.delete)
+        async with self.client() as client:
+            run = await Run.find(client, opts.delete, any_version=True)
             alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
             if alive:
                 raise BadArgument(
-                    f"Run {run.name!r} is in use: {', '.join(alive)}. First: scrapy stop --run {run.name}"
+                    f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
                 )
-            pages = config.data / "runs" / run.name / "pages"
-            files = sum(path.is_file() for path in pages.glob("*"))
-            what = f"run {run.name} and its {files} files of pages" if opts.pages else f"run {run.name}"
+            paths = RunPaths(config.data, run.name)
+            files = sum(path.is_file() for path in paths.pages.glob("*"))
+            what = f"run {run.name} and its {files} page files" if opts.pages else f"run {run.name}"
             if not opts.yes:
-                _ask(run.name, what)
+                _confirm(run.name, what)
             await run.delete()
-            # Or a new run of this name would go on from what this one has counted.
-            shutil.rmtree(config.data / "runs" / run.name / "metrics", ignore_errors=True)
+            # Otherwise a new run of this name would continue these counters.
+            shutil.rmtree(paths.metrics, ignore_errors=True)
         if opts.pages and files:
-            shutil.rmtree(pages)
+            shutil.rmtree(paths.pages)
         print(f"deleted {what}")
         if files and not opts.pages:
-            print(f"its {files} files of pages stay in {pages}")
+            print(f"kept its {files} page files in {paths.pages}")
 
 
 def table_of(lines: Sequence[RunLine]) -> list[str]:
-    """Return what people read: a head, and a row for each run."""
-    import time
-
+    """Return a heading and a row for each run."""
     if not lines:
-        return ["there are no runs here"]
+        return ["no runs"]
     rows = [("run", "state", "reason", "shards", "fetched", "waiting", "stored", "created", "seconds")]
     rows += (
         (
@@ -113,25 +93,15 @@ def table_of(lines: Sequence[RunLine]) -> list[str]:
         )
         for line in lines
     )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    is_number = [name not in ("run", "state", "reason", "created") for name in rows[0]]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned(rows, [rows[0].index(name) for name in ("run", "state", "reason", "created")])
 
 
-def _ask(name: str, what: str) -> None:
-    """Have the person at the terminal type the name. Raises BadArgument if it is not, or nobody is there."""
-    import sys
-
-    from crawlproj.errors import BadArgument
-
+def _confirm(name: str, what: str) -> None:
+    """Ask the user to type the name. Raises BadArgument if it differs, or stdin is not a terminal."""
     if not sys.stdin.isatty():
-        raise BadArgument(f"Nobody can be asked whether to delete {what}; if it is right, add --yes.")
-    answer = input(f"This deletes {what} for good. Type its name to go on: ")
+        raise BadArgument(
+            f"Cannot ask for confirmation to delete {what}: stdin is not a terminal. Add --yes."
+        )
+    answer = input(f"This deletes {what} for good. Type the run's name to confirm: ")
     if answer.strip() != name:
         raise BadArgument(f"{answer.strip()!r} is not {name!r}: nothing was deleted.")

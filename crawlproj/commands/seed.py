@@ -5,39 +5,28 @@ from __future__ import annotations
 import argparse
 
 from crawlproj.console import RunCommand
+from crawlproj.errors import EXIT_OK, EXIT_USAGE, NoSeeds
+from crawlproj.runs import Run
 
 
 class Command(RunCommand):
+    arguments = "[options] FILE|URL ..."
+    summary = "Add seeds to a run, also while it runs"
     takes_arguments = True
     examples = """\
-  scrapy seed seeds.txt                          every line a URL or a domain; # begins a comment
-  scrapy seed https://example.org/ other.org     straight from the command line
+  scrapy seed seeds.txt                          one URL or domain per line; # starts a comment
+  scrapy seed https://example.org/ other.org     from the command line
   cat urls | scrapy seed - --run news            from standard input, into another run"""
 
-    def syntax(self) -> str:
-        return "[options] FILE|URL ..."
-
-    def short_desc(self) -> str:
-        return "Add seeds to a run, also while it runs"
-
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.errors import EXIT_OK, EXIT_USAGE, NoSeeds
-        from crawlproj.frontier.exclusions import load_rules
-        from crawlproj.frontier.frontier import Frontier
-        from crawlproj.frontier.seeds import admit_seeds
-        from crawlproj.runs import Run
-
+    async def work(self, args: list[str], opts: argparse.Namespace) -> int:
         if not args:
-            raise NoSeeds("Name a file of seeds, URLs, or - for standard input; see: scrapy seed -h")
-        config = self.config()
-        rules, _ = load_rules(config)
-        async with self.door() as door:
-            run = await Run.open(door, self.run_name(opts), partitions=config.partitions)
-            frontier = Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages)
-            count = await admit_seeds(frontier, args, rules, self.complain)
+            raise NoSeeds("Give a seeds file, URLs, or - for standard input; see: scrapy seed -h")
+        async with self.client() as client:
+            run = await Run.open(client, self.run_name(opts), partitions=self.config().partitions)
+            count = await self.admit_seeds(run, args)
             if not count.given:
-                raise NoSeeds(f"No valid seed in {', '.join(args)} ({count.refused} refused).")
+                raise NoSeeds(f"No valid seeds in {', '.join(args)} ({count.refused} invalid).")
             if count.new:
                 await run.reopen()
-        print(f"{count.new} new seeds of {count.given} for run {run.name}, {count.refused} refused")
+        print(f"run {run.name}: {count.new} new seeds of {count.given}, {count.refused} invalid")
         return EXIT_USAGE if count.refused else EXIT_OK

@@ -18,10 +18,10 @@ class Command(ScrapyCommand):
         return "[options]"
 
     def short_desc(self) -> str:
-        return "Serve a simulated web to crawl, deterministic and with its own access log"
+        return "Serve a deterministic simulated web, with its own access log"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        # Here and in run(): every command module is imported at every `scrapy` call.
+        # Imported late: every `scrapy` call imports all command modules.
         from crawlproj.simweb import cli
 
         super().add_options(parser)
@@ -32,9 +32,7 @@ class Command(ScrapyCommand):
         from crawlproj.simweb import cli
 
         if args:
-            raise UsageError(
-                f"simweb takes no argument {args[0]!r}; see `scrapy simweb -h`.", print_help=False
-            )
+            raise UsageError(f"unknown argument {args[0]!r}; see: scrapy simweb -h", print_help=False)
         try:
             cli.run(opts)
         except BadArgument as exc:

@@ -14,43 +14,39 @@ from typing import TYPE_CHECKING, Any
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
+from crawlproj.runs import Run
+from crawlproj.runs.overview import domains_of, overview_of
+from crawlproj.supervisor.progress import aligned
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from crawlproj.runs import Run
-
-#: The outcomes as people read them.
+#: Labels of the outcomes.
 _OUTCOMES = {
     "fetched": "fetched",
     "skipped": "not allowed",
     "failed": "failed",
-    "trapped": "taken for traps",
-    "retried": "tried again",
-    "returned": "given back",
-    "reclaimed": "lent again",
+    "trapped": "trapped",
+    "retried": "retried",
+    "returned": "returned",
+    "reclaimed": "reclaimed",
 }
 _WATCH_S = 2.0
 _LEAST_WATCH_S = 0.5
-#: Thousands of domains are read to find a few: not with every look.
+#: Finding a few domains reads thousands, so less often than the rest.
 _DOMAINS_EVERY_S = 10.0
-#: How wide output is that nobody sees on a screen, so that no line of it is cut.
+#: Wide enough that no line is cut when the output is not a terminal.
 _PLAIN_WIDTH = 200
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "Show what a run is doing"
+    requires_crawl = True
     examples = """\
-  scrapy status                    a table for people
-  scrapy status --watch            the same, drawn again every 2 seconds; Ctrl-C leaves
+  scrapy status                    a table
+  scrapy status --watch            the same, refreshed every 2 seconds; Ctrl-C quits
   scrapy status --watch 10 >> log  a block every 10 seconds
-  scrapy status --run news --json  one JSON object for programs; with --watch, one a line"""
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Show what a run is doing"
+  scrapy status --run news --json  one JSON object; with --watch, one per line"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -60,50 +56,43 @@ class Command(RunCommand):
             nargs="?",
             const=str(_WATCH_S),
             metavar="SECONDS",
-            help=f"look again every so many seconds (default: {_WATCH_S:g}), until Ctrl-C",
+            help=f"refresh every SECONDS (default: {_WATCH_S:g}) until Ctrl-C",
         )
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.runs import Run
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         from crawlproj.supervisor.view import console_for
 
         every_s = None if opts.watch is None else watch_seconds(opts.watch)
         console = console_for(sys.stdout, None if sys.stdout.isatty() else _PLAIN_WIDTH)
-        async with self.door() as door:
-            looks = _looks(await Run.find(door, self.run_name(opts)), every_s)
+        async with self.found_run(opts) as run:
+            statuses = _read_statuses(run, every_s)
             try:
                 if opts.json:
-                    async for status in looks:
+                    async for status in statuses:
                         print(json.dumps(status), flush=True)
                 elif every_s is not None and console.is_terminal:
-                    await _draw(console, looks)
+                    await _draw(console, statuses)
                 else:
-                    async for status in looks:
+                    async for status in statuses:
                         _print(console, status, with_time=every_s is not None)
             except asyncio.CancelledError:
-                # Ctrl-C is how one stops watching; anything else it ends was not done.
+                # Ctrl-C is the normal end of --watch, and an interrupt otherwise.
                 if every_s is None:
                     raise
-        return None
 
 
 def watch_seconds(text: str) -> float:
-    """Read ``--watch``. Raises BadArgument."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not _LEAST_WATCH_S <= seconds < math.inf:
-        raise BadArgument(
-            f"--watch {text}: give seconds from {_LEAST_WATCH_S:g}, or nothing for {_WATCH_S:g}."
-        )
+        raise BadArgument(f"--watch {text}: must be at least {_LEAST_WATCH_S:g} seconds.")
     return seconds
 
 
-async def _looks(run: Run, every_s: float | None) -> AsyncIterator[dict[str, Any]]:
-    """Yield what the run is doing: once, or every so many seconds."""
-    from crawlproj.runs.overview import domains_of, overview_of
-
+async def _read_statuses(run: Run, every_s: float | None) -> AsyncIterator[dict[str, Any]]:
+    """Yield the run's overview once, or every *every_s* seconds."""
     domains: dict[str, Any] = {}
     read_s = -math.inf
     while True:
@@ -115,11 +104,11 @@ async def _looks(run: Run, every_s: float | None) -> AsyncIterator[dict[str, Any
         await asyncio.sleep(every_s)
 
 
-async def _draw(console: Console, looks: AsyncIterator[dict[str, Any]]) -> None:
+async def _draw(console: Console, statuses: AsyncIterator[dict[str, Any]]) -> None:
     from rich.live import Live
 
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        async for status in looks:
+        async for status in statuses:
             live.update(report_of(status), refresh=True)
 
 
@@ -129,12 +118,12 @@ def _print(console: Console, status: dict[str, Any], *, with_time: bool) -> None
         return
     if with_time:
         print(time.strftime("%Y-%m-%d %H:%M:%S"))
-    # Flushed: whoever reads a block at a time should not wait for the next.
+    # Flushed, so that a reader at the other end of a pipe sees each block at once.
     print("\n".join(table_of(status)) + ("\n" if with_time else ""), flush=True)
 
 
 def report_of(status: dict[str, Any]) -> RenderableType:
-    """Return the table for a terminal: groups of figures side by side as far as there is room."""
+    """Return the table for a terminal: groups of figures side by side where they fit."""
     from rich.columns import Columns
     from rich.console import Group
 
@@ -151,7 +140,7 @@ def report_of(status: dict[str, Any]) -> RenderableType:
 
 
 def table_of(status: dict[str, Any]) -> list[str]:
-    """Return what people read: groups of figures, the reasons of each outcome below it."""
+    """Return the table as plain lines: groups of figures, each outcome followed by its reasons."""
     blocks = [*_groups(status), *_tables(status)]
     return [*_head(status), *(line for block in blocks for line in ("", *block))]
 
@@ -160,6 +149,7 @@ def _head(status: dict[str, Any]) -> list[str]:
     from crawlproj.supervisor.view import duration, size
 
     alive = ", ".join(f"{number} ({process})" for number, process in status["shards_alive"].items())
+    limit = f" of {size(status['redis_memory_max_bytes'])}" if status["redis_memory_max_bytes"] else ""
     rates = f"{status['pages_per_second']:,.1f} pages/s fetched, {status['parsed_per_second']:,.1f} parsed"
     return [
         f"run {status['run']}, {status['state']}" + (f": {status['reason']}" if status["reason"] else ""),
@@ -167,6 +157,8 @@ def _head(status: dict[str, Any]) -> list[str]:
         f"partitions owned: {status['partitions_owned']} of {status['partitions']}",
         f"ran for {duration(status['ran_seconds'])}; now {rates}",
         f"memory: {size(status['memory_bytes'])}, open files: {status['open_files']:,.0f}",
+        f"memory of Redis: {size(status['redis_memory_bytes'])}{limit}",
+        *([status["redis_full"]] if status["redis_full"] else []),
     ]
 
 
@@ -174,15 +166,15 @@ def _groups(status: dict[str, Any]) -> list[list[str]]:
     groups: dict[str, list[tuple[str, int]]] = {
         "URLs": [(name, status[name]) for name in ("admitted", "waiting", "leased", "remaining")],
         "outcomes": _outcomes(status),
-        "set aside; scrapy parked lists them": [
+        "parked or trapped; see: scrapy parked": [
             ("domains parked", status["parked_domains"]),
-            ("URLs parked with them", status["parked"]),
-            ("URLs kept as traps", status["trapped_kept"]),
+            ("URLs of parked domains", status["parked"]),
+            ("URLs trapped", status["trapped_kept"]),
         ],
         "links not admitted": _most_first(status["filtered"]),
         "pages": [
             ("stored", status["pages_stored"]),
-            ("  cut", status["pages_cut"]),
+            ("  truncated", status["pages_cut"]),
             ("on the queue", status["pages_queued"]),
             ("being parsed", status["pages_being_parsed"]),
         ],
@@ -201,12 +193,11 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
     if processes := status["processes"]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
-    everybody = [*processes, *status["supervisors"]]
-    if tellers := [line for line in everybody if line.get("descriptors")]:
-        tables.append(["open descriptors", *_indented(_descriptor_lines(tellers))])
+    if counted := [line for line in (*processes, *status["supervisors"]) if line.get("descriptors")]:
+        tables.append(["open descriptors", *_indented(_descriptor_lines(counted))])
     sample = ""
     if status["domains_are_sample"]:
-        sample = f"; of {status['domains_read']:,} looked at, there are more"
+        sample = f"; from a sample of {status['domains_read']:,}"
     for kind, why in (("hottest", "most fetched"), ("slowest", "longest delay"), ("failing", "in a row")):
         if domains := status[f"{kind}_domains"]:
             tables.append([f"{kind} domains ({why}{sample})", *_indented(_domain_lines(domains))])
@@ -214,7 +205,7 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
 
 
 def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:
-    from crawlproj.supervisor.view import aligned, name_of
+    from crawlproj.supervisor.view import name_of
 
     kinds = list(dict.fromkeys(kind for line in processes for kind in line["descriptors"]))
     rows = [("", *kinds, "process")]
@@ -225,7 +216,7 @@ def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:
 
 
 def _domain_lines(domains: list[dict[str, Any]]) -> list[str]:
-    from crawlproj.supervisor.view import aligned, size
+    from crawlproj.supervisor.view import size
 
     rows = [("", "fetched", "admitted", "delay", "failures", "bytes", "")]
     rows += (

@@ -1,76 +1,60 @@
-"""``scrapy stop``: end a run; what is left of it waits."""
+"""``scrapy stop``: stop a run; it can be resumed."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
+import sys
+import time
 
 from crawlproj.console import RunCommand
+from crawlproj.errors import CrawlError
+from crawlproj.runs import Run, RunState
+from crawlproj.runs.processes import live_processes
 
-if TYPE_CHECKING:
-    from crawlproj.runs import Run
-
-#: How long its processes may take beyond the time downloads have to end: parsers store what was fetched.
+#: How long parsers may take to store what was fetched, on top of CRAWL_DRAIN_SECONDS.
 _STORE_S = 30.0
-_LOOK_EVERY_S = 0.3
+_POLL_S = 0.3
 
 
 class Command(RunCommand):
-    only_looks = True
+    summary = "Stop a run: shards return their URLs, parsers store what was fetched"
+    requires_crawl = True
     examples = """\
-  scrapy stop                  waits until its shards and parsers have left
-  scrapy stop --no-wait        says so to them and returns
-  scrapy run                   goes on where it was stopped"""
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Stop a run: shards give back their URLs, parsers store what was fetched"
+  scrapy stop                  wait until its shards and parsers have exited
+  scrapy stop --no-wait        return at once
+  scrapy run                   resume it"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument(
-            "--no-wait", action="store_true", help="do not wait until its processes have left"
-        )
+        parser.add_argument("--no-wait", action="store_true", help="do not wait for its processes to exit")
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        from crawlproj.runs import Run, RunState
-
-        async with self.door() as door:
-            run = await Run.find(door, self.run_name(opts))
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
+        async with self.found_run(opts) as run:
             state = await run.state()
             if RunState(state).is_end:
                 print(f"run {run.name} was already {state}")
             else:
                 await run.change(RunState.STOPPED, "asked")
-                print(f"run {run.name} is stopped; to go on: scrapy run --run {run.name}", flush=True)
+                print(f"run {run.name} is stopped; to resume: scrapy run --run {run.name}", flush=True)
             if not opts.no_wait:
                 await self._wait(run)
-        return None
 
     async def _wait(self, run: Run) -> None:
-        """Wait until all processes of *run* have left. Raises CrawlError when some do not."""
-        import asyncio
-        import sys
-        import time
-
-        from crawlproj.errors import CrawlError
-        from crawlproj.runs.processes import live_processes
-
+        """Wait until all processes of *run* have exited. Raises CrawlError on timeout."""
         config = self.config()
         silent_s = config.shard_lease_seconds + config.parse_seconds
         within_s = config.drain_seconds + _STORE_S
         deadline_s = time.monotonic() + within_s
-        told: list[str] = []
+        printed: list[str] = []
         while alive := await live_processes(run, silent_s):
             if time.monotonic() > deadline_s:
                 raise CrawlError(
-                    f"After {within_s:g} s these are still there: {', '.join(alive)}. Wait for them with "
-                    f"scrapy stop --run {run.name}, or end them: nothing is lost."
+                    f"Still running after {within_s:g} s: {', '.join(alive)}. Wait longer with "
+                    f"scrapy stop --run {run.name}, or kill them: nothing is lost."
                 )
-            if alive != told:
+            if alive != printed:
                 print(f"waiting for {', '.join(alive)}", file=sys.stderr)
-                told = alive
-            await asyncio.sleep(_LOOK_EVERY_S)
-        print(f"run {run.name} has no processes")
+                printed = alive
+            await asyncio.sleep(_POLL_S)
+        print(f"run {run.name} has no processes left")

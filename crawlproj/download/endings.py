@@ -1,8 +1,9 @@
-"""What the end of a download says: of its site, of another try, and in a word for people."""
+"""What the end of a download means for its site and for a retry, and its name in rows and logs."""
 
 from __future__ import annotations
 
 import re
+import time
 from email.utils import parsedate_to_datetime
 
 from scrapy.exceptions import (
@@ -13,13 +14,13 @@ from scrapy.exceptions import (
     ResponseDataLossError,
 )
 
-from crawlproj.download.connection import CertificateError, ConnectTimeoutError, NoAnswerError, TlsError
+from crawlproj.download.client import Answer, BadRequestError
+from crawlproj.download.errors import CertificateError, ConnectTimeoutError, NoAnswerError, TlsError
 from crawlproj.download.guard import AddressRefusedError
-from crawlproj.download.handler import BadRequestError
 from crawlproj.download.wire import BadResponseError, HeadersTooLargeError
-from crawlproj.politeness.pacing import Ended, Trouble
+from crawlproj.politeness.pacing import Ending, Trouble
 
-#: We did not want the answer, or no more of it: the site is well, and asking again would end the same way.
+#: We did not want the response, or its rest: the site is fine, and a retry would end the same way.
 _UNWANTED = (IgnoreRequest, DownloadCancelledError)
 #: What an error means; the first that fits. Anything else is trouble with the answer.
 _MEANINGS: tuple[tuple[Trouble, tuple[type[Exception], ...]], ...] = (
@@ -39,14 +40,19 @@ _MEANINGS: tuple[tuple[Trouble, tuple[type[Exception], ...]], ...] = (
 _WORDS = re.compile(r"[A-Z][a-z0-9]*")
 
 
-def ended_of(error: BaseException) -> Ended:
-    """Return what a download that ended in *error* means for its domain."""
+def ending_of(answer: Answer) -> Ending:
+    """Return what the end of a request means for its domain."""
+    error = answer.error
+    if error is None:
+        retry_after = answer.header(b"Retry-After")
+        wait_s = retry_after_s(retry_after, time.time()) if retry_after else None
+        return Ending(answer.status, answer.latency_s, wait_s)
     if isinstance(error, _UNWANTED):
-        return Ended()
+        return Ending()
     for means, errors in _MEANINGS:
         if isinstance(error, errors):
-            return Ended(error=error_name(error), error_means=means)
-    return Ended(error=error_name(error))
+            return Ending(error=error_name(error), error_means=means)
+    return Ending(error=error_name(error))
 
 
 def error_name(error: BaseException | None) -> str:
@@ -56,12 +62,10 @@ def error_name(error: BaseException | None) -> str:
     return name or "unknown"
 
 
-def retry_after_s(header: bytes | None, now_s: float) -> float | None:
+def retry_after_s(header: bytes, now_s: float) -> float | None:
     """Return the seconds a Retry-After header asks for, given as a number or as a date."""
-    if not header:
-        return None
     header = header.strip()
-    # Of the bytes: among characters there are digits, such as '²', that are no number.
+    # On bytes: some Unicode digits, such as '²', are not numbers.
     if header.isdigit():
         return float(header)
     text = header.decode("latin-1")

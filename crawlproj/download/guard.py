@@ -1,8 +1,8 @@
-"""Which addresses a crawl may connect to: the public ones, and what its owner opened.
+"""Which addresses a crawl may connect to: public ones, and those in CRAWL_ALLOW_ADDRESSES.
 
-The tables are ours and not `ipaddress.is_global`: its answer differs between the versions of Python, and
-some forms (Azure's metadata service, ISATAP, NAT64) it does not know. It judges addresses, never names,
-because only an address says where a connection goes.
+The tables are ours: `ipaddress.is_global` differs between versions of Python and does not know some forms
+(Azure's metadata service, ISATAP, NAT64). Addresses are checked, never names, because only an address says
+where a connection goes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from scrapy.exceptions import DownloadFailedError
 
-from crawlproj.errors import BadSetting
-
-#: Verdicts kept; a shard meets an address again with every page of its domain.
+#: Cached verdicts: a shard connects to an address again and again.
 _CACHED_ADDRESSES = 16_384
 
-#: First match wins, so the more telling name comes first.
+#: The first match wins, so the more specific one comes first.
 _REFUSED_V4 = tuple(
     (IPv4Network(network), why)
     for network, why in (
         ("169.254.169.254", "a metadata service"),
         ("100.100.100.200", "a metadata service"),
-        # A public address by all tables, and inside every machine of Azure the way to its secrets.
+        # Public by all tables, and on every machine of Azure the way to its secrets.
         ("168.63.129.16", "a metadata service"),
         ("255.255.255.255", "the broadcast address"),
         ("0.0.0.0/8", "unspecified"),
@@ -52,7 +50,7 @@ _REFUSED_V6 = tuple(
         ("::", "unspecified"),
         ("::1", "loopback"),
         ("64:ff9b:1::/48", "private"),
-        ("2001::/23", "reserved"),  # Teredo among it
+        ("2001::/23", "reserved"),  # includes Teredo
         ("2001:db8::/32", "for documentation"),
         ("3ffe::/16", "reserved"),
         ("3fff::/20", "for documentation"),
@@ -63,12 +61,12 @@ _REFUSED_V6 = tuple(
     )
 )
 
-#: All that was ever given out to anybody; what lies outside is refused without being listed.
+#: All that was ever allocated; everything outside is refused without being listed.
 _GLOBAL_V6 = IPv6Network("2000::/3")
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
-#: The upper half of an ISATAP interface's number, with and without the bit for "unique in the world".
+#: The upper half of an ISATAP interface identifier, with and without the universal bit.
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 # fmt: off
@@ -83,78 +81,68 @@ BAD_PORTS = frozenset({
 
 
 class AddressRefusedError(DownloadFailedError):
-    """The address, or the port, is none that a crawl may connect to."""
+    """A crawl may not connect to this address or port."""
 
 
 class NoContactError(DownloadFailedError):
-    """The address is public, and nobody there could find out who is crawling."""
+    """The address is public, and CRAWL_CONTACT is not set."""
 
 
 class AddressGuard:
-    """Says of every connection, just before it is made, whether it may be.
+    """Checks every connection just before it is made.
 
-    *allow* names addresses and networks that are open whatever they are, on all ports, with or without a
-    *contact*. Everything else must be public, needs a *contact*, and a port that is not in `BAD_PORTS`.
+    Addresses and networks in *allow* pass on every port, with or without a *contact*. All others must be
+    public, and need a *contact* and a port that is not in `BAD_PORTS`.
     """
 
     def __init__(self, allow: Sequence[str] = (), contact: str | None = None) -> None:
-        self._opened = [_network(text) for text in allow]
+        self._allowed = [ip_network(text) for text in allow]
         self._contact = contact
-        self._judged = lru_cache(_CACHED_ADDRESSES)(self._judge)
+        self._verdict = lru_cache(_CACHED_ADDRESSES)(self._judge)
 
     def check(self, address: str, port: int) -> None:
-        """Return if a connection to *address* may be made, else raise AddressRefusedError or NoContactError.
+        """Raise AddressRefusedError or NoContactError unless a connection to *address* is allowed.
 
-        Give it the address that is connected to, each time: the name it came from may have another by then.
+        Call it with the address of each connection: the name may resolve to another one by then.
         """
-        opened, refusal = self._judged(address)
-        if opened:
+        is_allowed, refusal = self._verdict(address)
+        if is_allowed:
             return
         if refusal:
             raise AddressRefusedError(
-                f"{address} is {refusal}, so it is not crawled; "
-                "if it should be, name it in CRAWL_ALLOW_ADDRESSES."
+                f"{address} is {refusal} and not crawled. To crawl it, add it to CRAWL_ALLOW_ADDRESSES."
             )
         if port in BAD_PORTS:
             raise AddressRefusedError(
-                f"Port {port} of {address} is not for web pages, so it is not crawled; "
-                "if it should be, name the address in CRAWL_ALLOW_ADDRESSES."
+                f"Port {port} of {address} is not for web pages and not crawled. "
+                "To crawl it, add the address to CRAWL_ALLOW_ADDRESSES."
             )
         if not self._contact:
             raise NoContactError(
-                f"{address} is public, and its owner could not reach you: set CRAWL_CONTACT to a mail "
-                "address or a URL in crawlproj/settings.py, or -s CRAWL_CONTACT=..."
+                f"{address} is public, and its owner must be able to reach you: set CRAWL_CONTACT to an "
+                "email address or a URL in crawlproj/settings.py, or -s CRAWL_CONTACT=..."
             )
 
     def _judge(self, text: str) -> tuple[bool, str]:
-        """Return whether *text* was opened, and if not, why it is refused: nothing if it is public."""
+        """Return whether *text* is in the allow list, and if not, why it is refused; "" if it is public."""
         try:
             address = ip_address(text)
         except ValueError:
             return False, "not an IP address"
-        if any(form in network for form in _same_host(address) for network in self._opened):
+        if any(form in network for form in _same_host(address) for network in self._allowed):
             return True, ""
         return False, _refusal(address)
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(text)
-    except ValueError as exc:
-        raise BadSetting(
-            f"CRAWL_ALLOW_ADDRESSES has {text!r}: {exc}; expected an address or a network like 127.0.0.0/8."
-        ) from exc
-
-
 def _same_host(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """Yield *address*, and for ::ffff:127.0.0.1 also 127.0.0.1: both connect to the same host."""
+    """Yield *address*, and for ::ffff:127.0.0.1 also 127.0.0.1: both lead to the same host."""
     yield address
     if isinstance(address, IPv6Address) and address in _MAPPED:
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
 def _refusal(address: IPv4Address | IPv6Address) -> str:
-    """Return what is wrong with *address* as a place for public pages, or nothing."""
+    """Return why *address* is not public, or ""."""
     if isinstance(address, IPv4Address):
         return next((why for network, why in _REFUSED_V4 if address in network), "")
     for inner in _inner_v4(address):
@@ -167,7 +155,7 @@ def _refusal(address: IPv4Address | IPv6Address) -> str:
 
 
 def _inner_v4(address: IPv6Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses at which the kernel, a tunnel or a translator would deliver for *address*."""
+    """Yield the IPv4 addresses to which the kernel, a tunnel or a translator would deliver *address*."""
     number = int(address)
     if address in _6TO4:
         yield IPv4Address(number >> 80 & 0xFFFF_FFFF)

@@ -1,4 +1,4 @@
-"""From the name of a host to its addresses: kept for a while, asked for once at a time, with an end."""
+"""Resolves hosts to addresses: cached, one lookup at a time per name, with a timeout."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from zope.interface import implementer  # type: ignore[import-untyped]
 
 from crawlproj.config import Config
 
-#: Names looked up at the same time. A thread waits for each, and a name whose servers are silent holds its
-#: thread for as long as the system's resolver tries; with Twisted's ten, ten such names would stop the shard.
+#: Concurrent lookups. Each blocks a thread, for as long as the system's resolver tries if name servers are
+#: silent; with Twisted's ten threads, ten such names would stop the shard.
 LOOKUPS = 64
 
 _MAX_NAME = 253
@@ -29,16 +29,16 @@ _MAX_LABEL = 63
 
 
 class _Answer(NamedTuple):
-    """What came of a lookup. Without addresses, *problem* says why."""
+    """The result of a lookup. Without addresses, *problem* says why."""
 
     addresses: tuple[str, ...]
     problem: str = ""
 
 
 class Resolver:
-    """Turns hosts into addresses by way of Twisted's reactor, so that DNS_RESOLVER keeps its meaning.
+    """Resolves hosts through Twisted's reactor, so that DNS_RESOLVER keeps its meaning.
 
-    It promises nothing about the addresses: whoever connects has each checked by the guard, each time.
+    The addresses are not checked here: the guard checks each one at every connection.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Resolver:
         self._keep_failure_s = keep_failure_s
         self._size = size
         self._timeout_s = timeout_s
-        self._places = asyncio.Semaphore(lookups)
+        self._slots = asyncio.Semaphore(lookups)
         self._now_s = now_s
         self._name_resolver = name_resolver
-        self._kept: OrderedDict[str, tuple[float, _Answer]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[_Answer]] = {}
+        self._answers: OrderedDict[str, tuple[float, _Answer]] = OrderedDict()
+        self._lookups: dict[str, asyncio.Task[_Answer]] = {}
 
     @classmethod
     def from_config(cls, config: Config, name_resolver: Any = None) -> Self:
@@ -74,76 +74,76 @@ class Resolver:
         )
 
     async def resolve(self, host: str) -> list[str]:
-        """Return the addresses of *host*, IPv4 first; an address, also in brackets, stands for itself.
+        """Return the addresses of *host*, IPv4 first; an IP address, also in brackets, is returned as it is.
 
-        Raises CannotResolveHostError if there is none, or none in time. Cancelling it leaves the lookup
-        to the others who wait for it.
+        Raises CannotResolveHostError if there is none, or none in time. Cancelling the call does not cancel
+        the lookup, for which others may wait.
         """
         name = host.lower()
-        answer = self._recall(name)
+        answer = self._cached(name)
         if answer is None:
             if address := _literal(name):
                 return [address]
-            answer = await asyncio.shield(self._asked(name))
+            answer = await asyncio.shield(self._lookup(name))
         if not answer.addresses:
             raise CannotResolveHostError(answer.problem)
         return list(answer.addresses)
 
     async def close(self) -> None:
-        """Give up the lookups in flight."""
-        tasks = list(self._asking.values())
+        """Cancel all lookups."""
+        tasks = list(self._lookups.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _recall(self, name: str) -> _Answer | None:
-        until_s, answer = self._kept.get(name, (0.0, None))
+    def _cached(self, name: str) -> _Answer | None:
+        until_s, answer = self._answers.get(name, (0.0, None))
         if answer is None:
             return None
         if until_s <= self._now_s():
-            del self._kept[name]
+            del self._answers[name]
             return None
-        self._kept.move_to_end(name)
+        self._answers.move_to_end(name)
         return answer
 
-    def _keep(self, name: str, answer: _Answer) -> None:
+    def _cache(self, name: str, answer: _Answer) -> None:
         keep_s = self._keep_s if answer.addresses else self._keep_failure_s
         if keep_s <= 0:
             return
-        self._kept[name] = (self._now_s() + keep_s, answer)
-        if len(self._kept) > self._size:
-            self._kept.popitem(last=False)
+        self._answers[name] = (self._now_s() + keep_s, answer)
+        if len(self._answers) > self._size:
+            self._answers.popitem(last=False)
 
-    def _asked(self, name: str) -> asyncio.Task[_Answer]:
-        """Return the lookup of *name* that is under way, or start one."""
-        task = self._asking.get(name)
+    def _lookup(self, name: str) -> asyncio.Task[_Answer]:
+        """Return the running lookup of *name*, or start one."""
+        task = self._lookups.get(name)
         if task is None:
-            task = self._asking[name] = asyncio.create_task(self._ask(name), name=f"look up {name}")
-            task.add_done_callback(lambda _: self._asking.pop(name))
+            task = self._lookups[name] = asyncio.create_task(self._run_lookup(name), name=f"look up {name}")
+            task.add_done_callback(lambda _: self._lookups.pop(name))
         return task
 
-    async def _ask(self, name: str) -> _Answer:
-        if not _may_exist(name):
-            return _Answer((), f"{name!r} is not a name that DNS could know.")
+    async def _run_lookup(self, name: str) -> _Answer:
+        if not _is_host_name(name):
+            return _Answer((), f"{name!r} is not a valid host name.")
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
-            # Says nothing about the name, so it is not kept.
-            return _Answer((), f"{name} was not looked up: DNS is slow, and too many names wait for it.")
+            # Says nothing about the name, so it is not cached.
+            return _Answer((), f"{name} was not looked up: DNS is slow, and too many lookups are waiting.")
         answer = await self._look_up(name)
-        self._keep(name, answer)
+        self._cache(name, answer)
         return answer
 
     async def _look_up(self, name: str) -> _Answer:
         receiver = _Receiver()
-        # Given back when the lookup ends, not when we stop to wait: until then its thread is taken, and a
-        # name that had to wait for a thread would be blamed for it.
-        receiver.complete.add_done_callback(lambda _: self._places.release())
+        # Released when the lookup ends, not when we stop waiting: until then its thread is busy, and another
+        # name would time out waiting for a thread.
+        receiver.complete.add_done_callback(lambda _: self._slots.release())
         self._resolver().resolveHostName(receiver, name, 0, [IPv4Address, IPv6Address])
         await asyncio.wait([receiver.complete], timeout=self._timeout_s)
         if not receiver.complete.done():
-            return _Answer((), f"The addresses of {name} did not come within {self._timeout_s:g} s.")
+            return _Answer((), f"{name} was not resolved within DNS_TIMEOUT={self._timeout_s:g}.")
         if not receiver.addresses:
             return _Answer((), f"{name} has no address.")
         v4_first = sorted(receiver.addresses, key=lambda address: isinstance(address, IPv6Address))
@@ -159,7 +159,7 @@ class Resolver:
 
 @implementer(IResolutionReceiver)
 class _Receiver:
-    """Collects the addresses of one name as Twisted hands them over, in the reactor's thread."""
+    """Collects the addresses of one name from Twisted, in the reactor's thread."""
 
     def __init__(self) -> None:
         self.addresses: list[IPv4Address | IPv6Address] = []
@@ -177,9 +177,9 @@ class _Receiver:
 
 
 class SystemResolver:
-    """The DNS_RESOLVER of a crawl: the system's getaddrinfo, IPv4 and IPv6, in threads of its own.
+    """The DNS_RESOLVER of a crawl: the system's getaddrinfo, IPv4 and IPv6, in its own threads.
 
-    Scrapy's default keeps addresses for ever and knows IPv4 only. This one keeps nothing; `Resolver` does.
+    Scrapy's default caches addresses forever and knows IPv4 only. This one does not cache; `Resolver` does.
     """
 
     def __init__(self, reactor: Any) -> None:
@@ -191,7 +191,7 @@ class SystemResolver:
 
     def install_on_reactor(self) -> None:
         threads = ThreadPool(0, LOOKUPS, "dns")
-        # Daemons, and never joined: getaddrinfo cannot be interrupted, and a stop would wait for it.
+        # Daemon threads, never joined: getaddrinfo cannot be interrupted, and would delay a stop.
         threads.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         threads.start()
         self._reactor.installNameResolver(GAIResolver(self._reactor, lambda: threads))
@@ -204,8 +204,8 @@ def _literal(host: str) -> str | None:
         return None
 
 
-def _may_exist(name: str) -> bool:
-    """Return whether getaddrinfo can be asked for *name*: for others it raises, and Twisted never answers."""
+def _is_host_name(name: str) -> bool:
+    """Return whether *name* is a valid host name: for others getaddrinfo raises and Twisted never answers."""
     if not name.isascii() or not name.isprintable() or len(name) > _MAX_NAME:
         return False
     return all(1 <= len(label) <= _MAX_LABEL for label in name.removesuffix(".").split("."))

@@ -1,7 +1,7 @@
-"""Reads one HTTP/1.1 response from bytes in any pieces, as servers write them and not as they should.
+"""Parses one HTTP/1.1 response, in pieces of any size, as servers really write them.
 
-Pure: no sockets, no clock. However the bytes are cut into pieces, the result is the same, and what is kept
-of them besides the body is bounded.
+Pure: no sockets, no clock. The result does not depend on how the bytes are split, and the memory used besides
+the body is bounded.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from scrapy.exceptions import DownloadFailedError
 
 MAX_HEADER_LINES = 1000
-#: A chunk's size in hexadecimal and its extensions, which nobody uses.
+#: A chunk size in hexadecimal with its extensions, which are ignored.
 MAX_CHUNK_LINE_BYTES = 4096
-#: "100 Continue", "103 Early Hints" before the answer itself.
+#: "100 Continue", "103 Early Hints" before the final response.
 MAX_INTERIM = 10
 
 _STATUS_LINE = re.compile(rb"(?:HTTP/(\d{1,2})(?:\.(\d{1,2}))?|ICY)[ \t]+([1-9]\d\d)(?!\d)", re.IGNORECASE)
@@ -25,8 +25,8 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _LENGTH = re.compile(rb"\d{1,18}")
 _CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
 _KEEP_ALIVE_S = re.compile(rb"timeout\s*=\s*\"?(\d{1,9})", re.IGNORECASE)
-#: Names that most heads have, as they are written, and in the form in which they are kept.
-_USUAL_NAMES = {
+#: Common header names, as they are written, and in the form in which they are stored.
+_COMMON_NAMES = {
     form: name.title()
     for name in (
         *(b"Accept-Ranges", b"Access-Control-Allow-Origin", b"Age", b"Alt-Svc", b"Cache-Control", b"CF-RAY"),
@@ -38,34 +38,34 @@ _USUAL_NAMES = {
     )
     for form in (name, name.lower(), name.title())
 }
-#: Longer status lines are read each time.
+#: Longer status lines are not cached.
 _SHORT_BYTES = 64
 
 
 class BadResponseError(DownloadFailedError):
-    """What came is no HTTP, or says two things at once."""
+    """The response is not HTTP, or contradicts itself."""
 
 
 class HeadersTooLargeError(DownloadFailedError):
-    """The head of the response goes on beyond its limit."""
+    """The response headers exceed CRAWL_MAX_HEADERS."""
 
 
 @dataclass(slots=True)
 class Head:
-    """The status line and the headers: names in title case, values as they came, in order."""
+    """The status line and the headers: names in title case, values unchanged, in order."""
 
     protocol: str
     status: int
     headers: dict[bytes, list[bytes]]
-    #: What Content-Length says; None if it is not there, unreadable, or overruled by chunks.
+    #: Content-Length; None if missing, invalid, or overruled by chunked encoding.
     content_length: int | None
     is_chunked: bool
-    #: Whether the server would take another request on this connection.
+    #: Whether the server accepts another request on this connection.
     keeps_alive: bool
 
     @property
     def keep_alive_s(self) -> float | None:
-        """How long the server says it keeps an idle connection."""
+        """How long the server keeps an idle connection, according to its Keep-Alive header."""
         for value in self.headers.get(b"Keep-Alive", ()):
             if found := _KEEP_ALIVE_S.search(value):
                 return float(found[1])
@@ -75,22 +75,22 @@ class Head:
 class ResponseParser:
     """Takes a response piece by piece: `feed` each, and `feed_end` when the server closes.
 
-    ``head`` is None until all of it came. ``is_complete``: the response ended as it should.
-    ``loss``: why its body can no longer end so (broken chunks, early close); what came before stands.
+    ``head`` is None until it is complete. ``is_complete``: the response ended properly. ``loss``: why its
+    body no longer can (broken chunks, early close); what arrived before is valid.
     """
 
-    # How all of them begin; few ever change more than three.
+    # Class attributes, because few instances ever change more than three of them.
     head: Head | None = None
     is_complete = False
     loss: str | None = None
     _has_excess = False
-    # Before the head is complete: what came of it, and how far it was searched for its end.
+    # Before the head is complete: what arrived of it, and how far it was searched for its end.
     _start = b""
     _later: bytearray | None = None
     _searched = 0
     _blank_bytes = 0
     _interim = 0
-    # In the body: bytes left of the whole of it, or of the chunk; None: until the server closes.
+    # In the body: bytes left of it, or of the chunk; None: until the server closes.
     _left: int | None = None
     _line = b""
     _is_after_chunk = False
@@ -108,13 +108,13 @@ class ResponseParser:
 
     @property
     def left_bytes(self) -> int | None:
-        """How much of the body is still to come, if that is known."""
+        """How much of the body is still missing, if that is known."""
         return None if self.head is None or self.head.is_chunked else self._left
 
     def feed(self, data: bytes) -> bytes:
-        """Take *data* in; return what of the body was in it.
+        """Take *data*; return the part of the body in it.
 
-        `BadResponseError` and `HeadersTooLargeError` end it: feed no more then, nor when it is complete.
+        Feed no more after a `BadResponseError` or `HeadersTooLargeError`, nor when it is complete.
         """
         head = self.head
         if head is None:
@@ -142,22 +142,22 @@ class ResponseParser:
         return data
 
     def feed_end(self) -> None:
-        """The server closed in good order; nothing more will come."""
+        """The server closed the connection properly."""
         if self.is_complete or self.loss or self.head is None:
             return
         if self._is_in_trailers or (self._left is None and not self.head.is_chunked):
             self.is_complete = True
-            # Closed: not the parser's to say, but true.
+            # The connection is closed, so it cannot be reused.
             self._has_excess = True
         elif self.head.is_chunked:
-            self.loss = "the connection ended before the last chunk"
+            self.loss = "the connection was closed before the last chunk"
         else:
-            self.loss = f"the connection ended {self._left} bytes before Content-Length"
+            self.loss = f"the connection was closed {self._left} bytes before Content-Length"
 
     # --- the head -------------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> tuple[Head, bytes] | None:
-        """Take a piece of the head; return it and what follows once all of it came."""
+        """Take a piece of the head; return the head and what follows once it is complete."""
         while True:
             if not self._start and data[:1] in (b"\r", b"\n", b""):
                 data = self._skip_blank_lines(data)
@@ -180,13 +180,15 @@ class ResponseParser:
         stripped = data.lstrip(b"\r\n")
         self._blank_bytes += len(data) - len(stripped)
         if self._blank_bytes > self._max_head_bytes:
-            raise BadResponseError(f"{self._blank_bytes} bytes of blank lines came in place of a response.")
+            raise BadResponseError(
+                f"The server sent {self._blank_bytes} bytes of blank lines instead of a response."
+            )
         return stripped
 
     def _search_end(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Return the head without its blank line and what follows, or None if its end has not come yet."""
+        """Return the head without its blank line and what follows, or None if it is not complete."""
         whole: bytes | bytearray
-        # Most heads come in one piece and need no copy.
+        # Most heads arrive in one piece and need no copy.
         if not self._start:
             self._start = whole = data
         else:
@@ -200,7 +202,7 @@ class ResponseParser:
                 raise BadResponseError(f"The response begins with {bytes(whole[:40])!r}, not with HTTP/1.1.")
         found = _HEAD_END.search(whole, self._searched)
         length = found.start() if found else len(whole)
-        # The blank line itself may be cut in two, so a head may be longer by that before it is too long.
+        # The blank line itself may be split, so its bytes do not count until it is found.
         if length > self._max_head_bytes + (0 if found else 2):
             raise HeadersTooLargeError(
                 f"The response's headers exceed CRAWL_MAX_HEADERS={self._max_head_bytes} bytes."
@@ -246,7 +248,7 @@ class ResponseParser:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _take_line(self, line: bytes) -> None:
-        """Take a line between chunks: the end of one, the size of the next, or a trailer."""
+        """Take a line between chunks: the end of a chunk, the size of the next, or a trailer."""
         if self._is_in_trailers:
             self._trailer_bytes += len(line) + 1
             if not line:
@@ -256,16 +258,16 @@ class ResponseParser:
         elif self._is_after_chunk:
             self._is_after_chunk = False
             if line:
-                self.loss = f"{line[:40]!r} stands where a chunk should end"
+                self.loss = f"{line[:40]!r} instead of the end of a chunk"
         elif size := _CHUNK_SIZE.fullmatch(line.partition(b";")[0].rstrip()):
             self._left = int(size[0], 16)
             self._is_in_trailers = not self._left
         else:
-            self.loss = f"{line[:40]!r} is not the size of a chunk"
+            self.loss = f"{line[:40]!r} is not a chunk size"
 
     def _refuse_line(self) -> None:
         if self._is_in_trailers:
-            # The body is whole; what follows it is not worth waiting for.
+            # The body is complete; the trailers are not worth waiting for.
             self.is_complete = self._has_excess = True
         else:
             self.loss = f"the line before a chunk exceeds {MAX_CHUNK_LINE_BYTES} bytes"
@@ -284,7 +286,7 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
     lengths = headers.get(b"Content-Length")
     content_length = None
     if lengths and not is_chunked:
-        # A HEAD, or a 304, may say what it likes about a body that does not come.
+        # HEAD and 304 have no body, so contradictions do not matter.
         content_length = _read_length(lengths, may_differ=is_head or status == 304)
     return Head(
         protocol=status_line.protocol,
@@ -292,7 +294,7 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
         headers=headers,
         content_length=content_length,
         is_chunked=is_chunked,
-        # Both framings at once: where the body ends depends on who reads it. And 101 ends HTTP.
+        # With both framings at once, readers disagree about where the body ends. And 101 ends HTTP.
         keeps_alive=(_keeps_alive(status_line, headers) and not (is_chunked and lengths) and status != 101),
     )
 
@@ -300,14 +302,14 @@ def _read_head(text: bytes, *, is_head: bool) -> Head:
 class _StatusLine(NamedTuple):
     protocol: str
     status: int
-    #: Whether a server that speaks it keeps connections without saying so; None: never.
+    #: Whether connections of this version are kept alive by default; None: never.
     keeps_alive: bool | None
 
 
 def _read_status_line(line: bytes) -> _StatusLine:
     found = _STATUS_LINE.match(line)
     if found is None:
-        raise BadResponseError(f"The response begins with {line[:40]!r} and not with HTTP/1.1.")
+        raise BadResponseError(f"The response begins with {line[:40]!r} not HTTP/1.1.")
     major, minor, status = found.groups()
     protocol = f"HTTP/{(major or b'1').decode()}.{(minor or b'0').decode()}"
     is_old = major == b"1" and (minor or b"0") == b"0"
@@ -322,10 +324,10 @@ def _read_headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:
     values: list[bytes] | None = None
     for line in lines[1:]:
         written, colon, value = line.partition(b":")
-        name = _USUAL_NAMES.get(written)
+        name = _COMMON_NAMES.get(written)
         if name is None:
             if line.startswith((b" ", b"\t")):
-                # The old way to go on with the line before.
+                # Obsolete line folding.
                 if values:
                     values[-1] = values[-1] + b" " + line.strip()
                 continue
@@ -348,7 +350,7 @@ def _read_length(values: list[bytes], *, may_differ: bool) -> int | None:
     lengths = {int(text) for text in found if _LENGTH.fullmatch(text)}
     if len(lengths) > 1 and not may_differ:
         raise BadResponseError(f"The response has several lengths: {b', '.join(values)[:80]!r}.")
-    # Unreadable: browsers read until the end of the connection, and so do we.
+    # Invalid: read until the server closes, as browsers do.
     return lengths.pop() if len(lengths) == len(found) == 1 else None
 
 

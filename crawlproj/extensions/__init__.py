@@ -1,1 +1,1 @@
-"""Scrapy extensions of this project; each can be switched off in EXTENSIONS."""
+"""Scrapy extensions; each can be switched off in EXTENSIONS."""

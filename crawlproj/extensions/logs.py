@@ -1,6 +1,6 @@
-"""The log of a Scrapy process in our form (`observe.logs`), from its first line on.
+"""Logs of a Scrapy process in our format (`observe.logs`), from the first line on.
 
-An add-on, as only those are called before Scrapy sets up logging. Scrapy's own settings (LOG_FILE, LOG_LEVEL,
+An add-on, because only those run before Scrapy sets up logging. Scrapy's settings (LOG_FILE, LOG_LEVEL,
 LOG_ENABLED, LOG_FORMAT, LOG_SHORT_NAMES) keep their meaning; a LOG_FILE is rotated.
 """
 
@@ -18,7 +18,7 @@ from crawlproj.observe.logs import make_handler
 
 
 class ProcessLog:
-    """Puts our handler in the place of Scrapy's."""
+    """Replaces Scrapy's log handler by ours."""
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
@@ -52,8 +52,8 @@ def _handler(settings: BaseSettings) -> logging.Handler:
 
 def _form(settings: BaseSettings) -> str:
     try:
-        # By itself: what is wrong with another setting is said in the form that was asked for.
+        # This setting alone: errors in others are then reported in the right format.
         return load_config({"CRAWL_LOG": settings.get("CRAWL_LOG")}).log
     except BadSetting:
-        # The scheduler, or the command, refuses wrong settings, in one clear line.
+        # The scheduler or the command reports bad settings.
         return "auto"

@@ -1,4 +1,4 @@
-"""A line now and then on how a shard comes along, in place of Scrapy's LogStats, which knows no frontier."""
+"""Logs the progress of a shard, instead of Scrapy's LogStats, which does not know the frontier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scrapy.utils.asyncio import create_looping_call
 
 from crawlproj.config import load_config
 from crawlproj.errors import BadSetting
-from crawlproj.frontier.feed import Feed
+from crawlproj.shard.context import find_context
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ class ShardSummary:
         self._crawler = crawler
         self._interval_s = interval_s
         self._clock = clock
-        self._told_s, self._told_pages = clock(), 0
-        self._loop: Any = create_looping_call(self._tell)
+        self._logged_s, self._logged_pages = clock(), 0
+        self._loop: Any = create_looping_call(self._log)
         crawler.signals.connect(self._start, signals.spider_opened)
         crawler.signals.connect(self._stop, signals.spider_closed)
 
@@ -40,40 +40,41 @@ class ShardSummary:
         try:
             return cls(crawler, load_config(crawler.settings.copy_to_dict()).figures_seconds)
         except BadSetting:
-            # The scheduler refuses wrong settings, in one clear line.
+            # The scheduler reports bad settings.
             raise NotConfigured from None
 
     def _start(self) -> None:
-        self._told_s = self._clock()
+        self._logged_s = self._clock()
         self._loop.start(self._interval_s, now=False)
 
     def _stop(self) -> None:
         if self._loop.running:
             self._loop.stop()
-        self._tell()
+        self._log()
 
-    def _tell(self) -> None:
-        # None when the shard never got as far as its Redis.
-        feed: Feed | None = getattr(self._crawler, "feed", None)
-        if feed is None:
+    def _log(self) -> None:
+        context = find_context(self._crawler)
+        # None if the shard could not start.
+        if context is None:
             return
+        feed, dispatcher = context.feed, context.feed.dispatcher
         assert self._crawler.stats is not None
         pages = self._crawler.stats.get_value("response_received_count", 0)
         now_s = self._clock()
-        seconds = now_s - self._told_s
-        rate = (pages - self._told_pages) / seconds if seconds > 0 else 0.0
-        self._told_s, self._told_pages = now_s, pages
-        # How often the page queue made this shard lease less (soft) or nothing (hard).
+        seconds = now_s - self._logged_s
+        rate = (pages - self._logged_pages) / seconds if seconds > 0 else 0.0
+        self._logged_s, self._logged_pages = now_s, pages
+
         back_pressure = {level: count for level, count in feed.metrics.back_pressure.items() if count}
         for level, count in back_pressure.items():
             self._crawler.stats.set_value(f"page_queue/{level}_limit_count", count)
         logger.info(
-            "shard %d: %d responses, %.1f a second lately; %d partitions, %d leases held, %d of them waiting",
+            "shard %d: %d responses, %.1f per second; %d partitions, %d leases, %d of them waiting",
             feed.number.number,
             pages,
             rate,
             len(feed.partitions),
-            feed.held,
-            feed.pacer.buffered,
+            len(dispatcher.leases),
+            dispatcher.pacer.buffered,
             extra={"back_pressure": back_pressure},
         )

@@ -1,4 +1,4 @@
-"""Which URLs may become candidates: scope, patterns, extensions, length, depth, traps in sight. Pure."""
+"""Which URLs may become candidates: scope, patterns, extensions, length, depth, obvious traps. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from crawlproj.config import Config
 from crawlproj.errors import BadSetting, BadUrl
 from crawlproj.model.urls import UrlRules, canonicalise, domain_of, host_of
 
-#: How often one parameter may be in a query.
+#: How often a query may repeat one parameter.
 _MOST_SAME_PARAMETERS = 3
 _MOST_HOSTS = 65_536
 
 
 class AdmissionRules:
-    """The rules of a run. Raises BadSetting for a domain in CRAWL_SCOPE_DOMAINS that cannot be one.
+    """The rules of a run. Raises BadSetting for an invalid domain in CRAWL_SCOPE_DOMAINS.
 
-    *is_excluded* is asked as well; `Exclusions.excludes` is such a question. ``urls`` cleans the URLs judged.
+    *is_excluded* is called as well, for example `Exclusions.excludes`. ``urls`` cleans URLs before they are
+    judged.
     """
 
     def __init__(self, config: Config, is_excluded: Callable[[str], bool] | None = None) -> None:
@@ -36,11 +37,11 @@ class AdmissionRules:
         self._trap_parameters = config.trap_parameters
 
     def refusal(self, url: str, depth: int, source: str | None) -> str | None:
-        """Return why *url*, clean and canonical, may not be fetched, in a word; None if it may.
+        """Return why *url*, clean and canonical, may not be fetched; None if it may.
 
-        *source* is the page with the link, or the URL that redirected. None stands for a seed: what a
-        person asked for is refused only for its length or by an exclusion. Depth 0 with a source is where
-        a seed redirects to: its scope is not asked, as it is what was meant, unless there is a list.
+        *source* is the page with the link, or the URL that redirected; None for a seed, which is refused only
+        for its length or by an exclusion. Depth 0 with a source is the redirect target of a seed: its scope
+        is not checked, unless there is a list.
         """
         if len(url) > self._max_chars:
             return "length"
@@ -60,9 +61,9 @@ class AdmissionRules:
         return self._refusal_of_path(path) or (self._refusal_of_query(query) if query else None)
 
     def still_accepted(self, depth: int, source: str) -> str | None:
-        """Return how URLs begin that are accepted here if they were accepted on another page; None: none are.
+        """Return a prefix: URLs with it that were accepted on another page are accepted here. None: none are.
 
-        Of what `refusal` looks at only the depth and the scope are not the URL's own.
+        Of what `refusal` checks, only depth and scope depend on the page.
         """
         if self._max_depth and depth > self._max_depth:
             return None
@@ -75,7 +76,7 @@ class AdmissionRules:
             return True
         if self._scope == "seeds":
             return False
-        # Nearly all links.
+        # True for nearly all links.
         if url.startswith(source[: source.find("/", 8) + 1]):
             return True
         if self._scope == "host":
@@ -89,7 +90,7 @@ class AdmissionRules:
         segments = path.count("/")
         if segments > self._trap_depth + path.endswith("/"):
             return "trap_depth"
-        if segments > self._trap_segments and _goes_round(path, self._trap_segments):
+        if segments > self._trap_segments and _repeats(path, self._trap_segments):
             return "trap_repeat"
         return None
 
@@ -99,13 +100,13 @@ class AdmissionRules:
             return "trap_parameters"
         if parameters > _MOST_SAME_PARAMETERS:
             names = [part.partition("=")[0] for part in query.split("&")]
-            if _most_of_one(names) > _MOST_SAME_PARAMETERS:
+            if _highest_count(names) > _MOST_SAME_PARAMETERS:
                 return "trap_parameters"
         return None
 
 
 class HostSet:
-    """Domains and hosts, with all hosts below them. Hosts asked for are remembered, a bounded number."""
+    """Domains and hosts, with all hosts below them. Lookups are cached, up to a limit."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
@@ -126,9 +127,9 @@ class HostSet:
 
 
 def matcher(patterns: Iterable[str]) -> Callable[[str], bool] | None:
-    """Return what tells whether one of *patterns* is found in a text; None if there are none."""
+    """Return a function that searches a text for any of *patterns*; None if there are none."""
     compiled = [re.compile(pattern) for pattern in patterns]
-    # Those without groups and flags can be joined: re then looks once for the beginnings they have in common.
+    # Patterns without groups and flags can be joined, so that re searches once for common prefixes.
     plain = [pattern.pattern for pattern in compiled if not pattern.groups and pattern.flags == re.UNICODE]
     searches = [pattern.search for pattern in compiled if pattern.groups or pattern.flags != re.UNICODE]
     if plain:
@@ -145,38 +146,38 @@ def _host(name: str) -> str:
         url = ""
     if not url or "*" in url or url != f"http://{host_of(url)}/":
         raise BadSetting(
-            f"CRAWL_SCOPE_DOMAINS has {name!r}, which is not a domain. Write example.org: all hosts below it "
-            "are included, and ports do not matter."
+            f"CRAWL_SCOPE_DOMAINS has {name!r}, which is not a domain. Write example.org: all hosts "
+            "below it are included, and ports do not matter."
         )
     return host_of(url)
 
 
-def _goes_round(path: str, most: int) -> bool:
-    """Tell whether a segment of *path* is there more than *most* times, or a group of them goes round.
+def _repeats(path: str, most: int) -> bool:
+    """Whether *path* has a segment more than *most* times, or repeats a group of segments.
 
-    A group of two or more counts when it follows itself *most* times, at least twice: /a/b/a/b/a/b.
+    A group of two or more counts when it comes *most* times in a row, at least twice: /a/b/a/b/a/b.
     """
     segments = path[1:].removesuffix("/").split("/")
     again = len(segments) - len(set(segments))
     if not again:
         return False
-    if again >= most and _most_of_one(segments) > most:
+    if again >= most and _highest_count(segments) > most:
         return True
     rounds = max(most, 2)
     return again >= 2 * (rounds - 1) and any(
-        _follows_itself(segments, size, rounds) for size in range(2, len(segments) // rounds + 1)
+        _repeats_in_a_row(segments, size, rounds) for size in range(2, len(segments) // rounds + 1)
     )
 
 
-def _most_of_one(words: list[str]) -> int:
-    """Return how often the most frequent of *words* is there."""
+def _highest_count(words: list[str]) -> int:
+    """Return how often the most frequent of *words* occurs."""
     if len(set(words)) == len(words):
         return 1
     return max(Counter(words).values())
 
 
-def _follows_itself(segments: list[str], size: int, rounds: int) -> bool:
-    """Tell whether *size* segments come *rounds* times one after the other."""
+def _repeats_in_a_row(segments: list[str], size: int, rounds: int) -> bool:
+    """Whether a group of *size* segments comes *rounds* times in a row."""
     wanted, same = size * (rounds - 1), 0
     for one, next_one in zip(segments, segments[size:], strict=False):
         same = same + 1 if one == next_one else 0

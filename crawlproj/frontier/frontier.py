@@ -1,6 +1,6 @@
 """The frontier in Redis: admit, lease and settle, each one atomic step in a partition.
 
-Every step may be repeated when its answer was lost: admit deduplicates, lease tells again what was not
+Every step may be repeated when its answer was lost: admit deduplicates, lease returns again what was not
 received, settle counts a lease once.
 """
 
@@ -11,25 +11,27 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from crawlproj.config import Config
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
 from crawlproj.model.urls import domain_of, origin_of
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
-#: Candidates in one script call; a longer batch would keep other clients waiting.
+#: Candidates per script call; more would block other clients for too long.
 _ADMIT_BATCH = 500
 
 
 @dataclass(slots=True)
 class Hold:
-    """A partition this process owns: its epoch, and the last lease it received from there."""
+    """A partition this process owns: its epoch, and the last lease received from it."""
 
     partition: int
     epoch: int
     number: int
-    #: How many URLs earlier owners had on loan; they wait again.
+    #: How many leases of earlier owners were returned to the queue.
     reclaimed: int = 0
 
 
@@ -41,16 +43,24 @@ class Admitted:
 
 
 def _server_clock() -> int:
-    """Stand for 'the server's clock': one clock for all machines, so theirs need not agree."""
+    """Return 0, which means the server's clock: one clock for all machines."""
     return 0
 
 
+class RunOfFrontier(Protocol):
+    """What a frontier needs of a run; it must not import `runs`."""
+
+    client: RedisClient
+    name: str
+    partitions: int
+
+
 class Frontier:
-    """One run's frontier. ``now_ms`` is for tests; the scripts use the server's clock otherwise."""
+    """One run's frontier. ``now_ms`` is for tests; otherwise the scripts use the server's clock."""
 
     def __init__(
         self,
-        door: Door,
+        client: RedisClient,
         run: str,
         partitions: int,
         *,
@@ -59,7 +69,7 @@ class Frontier:
         trapped_urls: int = 100_000,
         now_ms: Callable[[], int] = _server_clock,
     ) -> None:
-        self.door = door
+        self.client = client
         self.run = run
         self.partitions = partitions
         self._domain_pages = domain_pages
@@ -68,15 +78,27 @@ class Frontier:
         self._now_ms = now_ms
         self._known_keys: dict[int, list[str]] = {}
 
+    @classmethod
+    def of(cls, run: RunOfFrontier, config: Config) -> Frontier:
+        """Return the frontier of *run*, with the budgets that *config* sets."""
+        return cls(
+            run.client,
+            run.name,
+            run.partitions,
+            domain_pages=config.domain_pages,
+            domain_bytes=config.domain_bytes,
+            trapped_urls=config.parked_urls,
+        )
+
     async def admit(self, candidates: Iterable[Candidate]) -> Admitted:
-        """Take in *candidates* that were never admitted before. Any process may, at any time."""
+        """Admit *candidates* that are new. Any process may, at any time."""
         calls = [
             (self._admit_keys(partition), [*self._admit_head(partition), *arguments])
             for partition, arguments in self._grouped(candidates)
         ]
         if not calls:
             return Admitted()
-        answers = await self.door.run_many("admit_urls", calls)
+        answers = await self.client.run_many("admit_urls", calls)
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
@@ -88,12 +110,12 @@ class Frontier:
         behind: int = 2**31,
         ahead_ms: int = 0,
     ) -> tuple[list[Lease], dict[int, int]]:
-        """Lend up to so many URLs of each partition held, of domains that are due, a chain of each domain.
+        """Lease up to the wanted number of URLs of each partition, a chain of each domain that is due.
 
-        Also of domains that will be due within *ahead_ms*: each lease says when. Of a partition, no more than
-        *behind* wait behind the first of their chain. A domain stays checked out until all its leases are
-        settled. Returns the leases, and for each partition the ms until its next domain is due (-1: none
-        waits). Raises Fenced.
+        Domains due within *ahead_ms* are included: each lease says when it is due. Per partition at most
+        *behind* leases are behind the first of their chain. A domain stays checked out until all its leases
+        are settled. Returns the leases, and for each partition the ms until its next domain is due (-1:
+        none). Raises Fenced.
         """
         calls = [
             (
@@ -104,7 +126,7 @@ class Frontier:
         ]
         leases: list[Lease] = []
         due_in_ms: dict[int, int] = {}
-        for (hold, _), answer in zip(wanted, await self.door.run_many("lease_urls", calls), strict=True):
+        for (hold, _), answer in zip(wanted, await self.client.run_many("lease_urls", calls), strict=True):
             due_in_ms[hold.partition] = int(answer[0])
             for at in range(1, len(answer), 4):
                 token, *numbers = answer[at : at + 4]
@@ -116,8 +138,8 @@ class Frontier:
     async def settle(self, settlements: Iterable[Settlement]) -> tuple[dict[int, int], dict[int, list[str]]]:
         """Close leases, in the order given, and put their pages onto the page queue in the same step.
 
-        Returns for each partition the ms until its next domain is due, and the domains that have given as
-        many bytes as they may: they are to be parked. Raises Fenced.
+        Returns for each partition the ms until its next domain is due, and the domains whose byte budget is
+        spent: they are to be parked. Raises Fenced.
         """
         grouped: defaultdict[tuple[int, int], list[str | bytes | int]] = defaultdict(list)
         for settlement in settlements:
@@ -149,7 +171,7 @@ class Frontier:
             )
             for (partition, epoch), arguments in grouped.items()
         ]
-        answers = await self.door.run_many("settle_urls", calls) if calls else []
+        answers = await self.client.run_many("settle_urls", calls) if calls else []
         due_in_ms: dict[int, int] = {}
         spent: dict[int, list[str]] = {}
         for (partition, _), answer in zip(grouped, answers, strict=True):
@@ -159,14 +181,14 @@ class Frontier:
         return due_in_ms, spent
 
     async def trap(self, urls: Mapping[str, tuple[int, str]]) -> None:
-        """Park URLs (with depth and reason) that are traps by their looks, instead of admitting them."""
+        """Park URLs (with depth and reason) that look like traps, instead of admitting them."""
         by_partition: defaultdict[int, list[str | int]] = defaultdict(list)
         now_ms = self._now_ms() or int(time.time() * 1000)
         for url, (depth, reason) in urls.items():
             domain = domain_of(url)
             entry = f"{reason} {lane_of(0)} {domain} {encode_entry(url, domain, depth, 0)}"
             by_partition[partition_of(domain, self.partitions)] += (now_ms, entry)
-        await self.door.pipeline(
+        await self.client.pipeline(
             [
                 command
                 for partition, members in by_partition.items()
@@ -178,20 +200,17 @@ class Frontier:
         )
 
     async def park(self, hold: Hold, domains: Iterable[tuple[str, str, int]]) -> int:
-        """Set aside (domain, reason, ms; -1: for good), their URLs with them. Returns how many.
-
-        Raises Fenced.
-        """
+        """Park (domain, reason, ms; -1: for good), each with its URLs. Returns how many. Raises Fenced."""
         arguments = [part for domain in domains for part in domain]
-        parked = await self.door.run(
+        parked = await self.client.run(
             "park_domains", self._parking_keys(hold.partition), [hold.epoch, self._now_ms(), *arguments]
         )
         return int(parked)
 
     async def unpark(self, domains: Mapping[int, Sequence[str]]) -> int:
-        """Let parked domains of these partitions go on; those whose time has come where none is named.
+        """Release parked domains, by partition; an empty list means those that are due. Returns how many.
 
-        Any process may. Returns how many.
+        Any process may.
         """
         calls: list[tuple[list[str], list[str | int]]] = [
             (
@@ -200,7 +219,7 @@ class Frontier:
             )
             for partition, names in domains.items()
         ]
-        return sum(await self.door.run_many("unpark_domains", calls)) if calls else 0
+        return sum(await self.client.run_many("unpark_domains", calls)) if calls else 0
 
     async def acquire(
         self,
@@ -213,12 +232,12 @@ class Frontier:
         heir_of: str = "",
         flight_ms: int = 0,
     ) -> Hold | None:
-        """Become the owner of *partition* if it is free, or was *heir_of*'s, known to be dead.
+        """Become the owner of *partition* if it is free, or its owner *heir_of* is known to be dead.
 
-        What earlier owners had on loan waits again, each domain for a full delay; and for *flight_ms* if the
-        owner may still live, cut off from Redis, with a request on its way.
+        Leases of earlier owners return to the queue, and each of their domains waits a full delay; plus
+        *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight.
         """
-        answer = await self.door.run(
+        answer = await self.client.run(
             "acquire_partition",
             self._keys(partition),
             [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of, flight_ms],
@@ -226,9 +245,9 @@ class Frontier:
         return Hold(partition, *(int(number) for number in answer)) if answer[0] else None
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
-        """Keep the partitions held. Raises Fenced.
+        """Renew the partitions held. Raises Fenced.
 
-        Returns ms until each has a domain due, and those where a parked domain's time has come.
+        Returns the ms until each has a domain due, and the partitions with a parked domain that is due.
         """
         calls = [
             (
@@ -237,15 +256,15 @@ class Frontier:
             )
             for hold in holds
         ]
-        answers = await self.door.run_many("renew_partition", calls) if calls else []
+        answers = await self.client.run_many("renew_partition", calls) if calls else []
         due_in_ms = {hold.partition: int(answer[0]) for hold, answer in zip(holds, answers, strict=True)}
         return due_in_ms, [hold.partition for hold, answer in zip(holds, answers, strict=True) if answer[1]]
 
     async def release(self, holds: Sequence[Hold]) -> None:
-        """Give up partitions. Their leases must have been settled."""
+        """Release partitions. Their leases must have been settled."""
         calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
         if calls:
-            await self.door.run_many("release_partition", calls)
+            await self.client.run_many("release_partition", calls)
 
     def _keys(self, partition: int) -> list[str]:
         known = self._known_keys.get(partition)
@@ -281,9 +300,9 @@ class Frontier:
         return [self._now_ms(), self._domain_pages, keys.wake_channel(self.run), partition]
 
     def _grouped(self, candidates: Iterable[Candidate]) -> Iterable[tuple[int, list[str | int]]]:
-        """Yield (partition, script arguments), a call each, of at most _ADMIT_BATCH candidates."""
+        """Yield (partition, script arguments) for calls of at most _ADMIT_BATCH candidates."""
         by_domain: defaultdict[str, list[Candidate]] = defaultdict(list)
-        # Of a page nearly all links are of one origin.
+        # Nearly all links of a page are of one origin.
         domains: dict[str, str] = {}
         for candidate in candidates:
             origin = origin_of(candidate.url)
@@ -303,7 +322,7 @@ class Frontier:
                 arguments += (domain, len(group))
                 for candidate in group:
                     arguments += (
-                        "" if candidate.mark is None else candidate.mark,
+                        candidate.mark,
                         lane_of(candidate.priority),
                         encode_entry(candidate.url, domain, candidate.depth, 0, candidate.extra),
                     )

@@ -1,6 +1,6 @@
-"""Whether a URL may be fetched: by the user's exclusions, by robots.txt, and as far as it is no trap.
+"""Whether a URL may be fetched: by the user's exclusions, by robots.txt, and by trap detection.
 
-What is learnt of a site is kept in memory, and told to Redis for whoever owns it next.
+What is learnt of a site is kept in memory, and published to Redis for the next owner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from crawlproj.model.records import Lease, Outcome
 from crawlproj.model.urls import domain_of, origin_of
 from crawlproj.politeness.robots import KnownRules, RobotRules, RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, pairs
-
-#: How the extra of a lease begins that fetches a robots.txt for an origin of another domain.
-ROBOTS_FOR = '{"robots_for":'
-#: In the extra of a lease that people let go on although it looks like a trap.
-FREED = '"freed":true'
+from crawlproj.redisio.client import RedisClient, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class Gate:
 
     def __init__(
         self,
-        door: Door,
+        client: RedisClient,
         run: str,
         partitions: int,
         *,
@@ -65,7 +60,7 @@ class Gate:
         refusal: Callable[[str], str | None] = lambda url: None,
     ) -> None:
         self.robots = robots
-        self._door = door
+        self._client = client
         self._run = run
         self._partitions = partitions
         self._traps = traps
@@ -75,20 +70,20 @@ class Gate:
 
     @property
     def agent(self) -> str:
-        """Return the name our rules are looked up by."""
+        """Return the name that robots.txt rules apply to."""
         return self.robots.agent if self.robots else ""
 
-    def look(self, lease: Lease, now_s: float, *, is_back: bool = False) -> RobotsFetch | Refusal | float:
+    def judge(self, lease: Lease, now_s: float, *, is_back: bool = False) -> RobotsFetch | Refusal | float:
         """Return the Crawl-delay of its site (0: none) if *lease* may be fetched.
 
         Else why not, or the robots.txt to fetch first.
 
-        *is_back*: its domain was parked, and is tried again now; so is a robots.txt that could not be had.
+        *is_back*: its domain was parked and is retried now, and so is a robots.txt that could not be fetched.
         """
         if (reason := self._refusal(lease.url)) is not None:
             return Refusal(Outcome.SKIPPED, reason)
         delay_s = 0.0
-        if self.robots is not None and not lease.extra.startswith(ROBOTS_FOR):
+        if self.robots is not None and not lease.extra.robots_for:
             origin = origin_of(lease.url)
             rules = self.robots.cache.get(origin, now_s)
             if rules is None or (rules.retry and is_back):
@@ -99,55 +94,52 @@ class Gate:
             if not rules.may_fetch(lease.url):
                 return Refusal(Outcome.SKIPPED, "robots")
             delay_s = rules.crawl_delay_s or 0.0
-        # Once for each URL: what is tried again was counted before.
-        if self._traps is None or lease.attempt or FREED in lease.extra:
+        # Once per URL: retries were counted before.
+        if self._traps is None or lease.attempt or lease.extra.is_freed:
             return delay_s
         reason = self._traps.judge(lease.domain, lease.url)
         return Refusal(Outcome.TRAPPED, reason) if reason is not None else delay_s
 
-    def take_back(self, lease: Lease) -> None:
-        """Tell that *lease*, which might be fetched, was not."""
+    def uncount(self, lease: Lease) -> None:
+        """Uncount *lease*, which was allowed but not fetched."""
         if self._traps is not None and not lease.attempt:
-            self._traps.take_back(lease.domain, lease.url)
+            self._traps.uncount(lease.domain, lease.url)
 
     def learn(self, origin: str, rules: RobotRules, now_s: float, *, least_s: float = 0.0) -> KnownRules:
-        """Take in what the robots.txt of *origin* says, to be believed for *least_s* at least.
-
-        Returns what is in force from now on.
-        """
+        """Store the rules of *origin*, valid for at least *least_s*; returns what is in force now."""
         assert self.robots is not None
         known = self._robots_news[origin] = self.robots.cache.put(origin, rules, now_s, least_s=least_s)
         return known
 
     def trouble(self, origin: str) -> tuple[int, float]:
-        """Return how often in a row the robots.txt of *origin* could not be had, and when to ask again."""
+        """Return how often in a row the robots.txt of *origin* failed, and when to retry."""
         assert self.robots is not None
         return self.robots.cache.trouble(origin)
 
-    def ask_next(self, fetch: RobotsFetch) -> None:
-        """Have the robots.txt asked for where *fetch* says, such as where it redirected to."""
+    def fetch_next(self, fetch: RobotsFetch) -> None:
+        """Fetch this robots.txt next for its origin, for example after a redirect."""
         self._moved[fetch.origin] = fetch
 
     @property
     def has_news(self) -> bool:
         return bool(self._robots_news or (self._traps and self._traps.news))
 
-    async def tell(self, now_s: float) -> None:
+    async def publish(self, now_s: float) -> None:
         """Write what was learnt to Redis."""
         if self.robots is not None and self._robots_news:
             news = dict(self._robots_news)
             by_partition: defaultdict[int, dict[str, KnownRules]] = defaultdict(dict)
             for origin, known in news.items():
                 # A time that counts from now, for a server whose clock is another.
-                told = replace(known, expires_at_s=known.expires_at_s - now_s)
-                by_partition[self._partition_of(domain_of(f"{origin}/"))][origin] = told
+                shared = replace(known, expires_at_s=known.expires_at_s - now_s)
+                by_partition[self._partition_of(domain_of(f"{origin}/"))][origin] = shared
             await self.robots.store.keep(by_partition)
             for origin, known in news.items():
                 if self._robots_news[origin] is known:
                     del self._robots_news[origin]
         if self._traps is not None and self._traps.news:
             closed = list(self._traps.news)
-            await self._door.pipeline(
+            await self._client.pipeline(
                 [
                     ("HSET", keys.traps(self._run, self._partition_of(domain)), f"{domain} {shape}", reason)
                     for domain, shape, reason in closed
@@ -156,7 +148,7 @@ class Gate:
             del self._traps.news[: len(closed)]
 
     async def recall_robots(self, leases: Iterable[Lease], now_s: float, ahead_s: float = 0.0) -> None:
-        """Learn what others found out about the robots.txt of the sites of *leases*, due within *ahead_s*."""
+        """Read from Redis the robots.txt rules for those *leases* that are due within *ahead_s*."""
         if self.robots is None:
             return
         unknown: defaultdict[int, set[str]] = defaultdict(set)
@@ -169,10 +161,10 @@ class Gate:
                 self.robots.cache.recall(origin, replace(known, expires_at_s=known.expires_at_s + now_s))
 
     async def recall_traps(self, partitions: Iterable[int]) -> None:
-        """Learn which shapes of URLs earlier owners of *partitions* took for traps."""
+        """Read from Redis which URL shapes earlier owners of *partitions* closed as traps."""
         if self._traps is None:
             return
-        for known in await self._door.pipeline([("HGETALL", keys.traps(self._run, p)) for p in partitions]):
+        for known in await self._client.pipeline([("HGETALL", keys.traps(self._run, p)) for p in partitions]):
             for name, reason in pairs(known):
                 domain, _, shape = name.partition(" ")
                 self._traps.close(domain, shape, reason)

@@ -1,4 +1,4 @@
-"""The partitions a shard owns: kept by renewing, taken and given up as the run's map changes."""
+"""The partitions a shard owns: renewed, acquired and released as the run's map changes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Protocol
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partitions_of
+from crawlproj.model.run import RunState
 from crawlproj.politeness.pacing import DelayRules
 
 logger = logging.getLogger(__name__)
 
-#: How soon a partition that is still another's is tried again.
-_TRY_AGAIN_S = 1.0
+#: How soon to retry a partition that another shard still owns.
+_RETRY_S = 1.0
 
 
 class PageLimit(Protocol):
-    """What a run says of its limits; `runs.Limits` is one."""
+    """The limits of a run; `runs.Limits` is one."""
 
     @property
     def pages(self) -> int: ...
@@ -29,10 +30,10 @@ class PageLimit(Protocol):
 
 
 class ShardMap(Protocol):
-    """What the run says about its shards, its state and its limits; `runs.RunMap` is one."""
+    """The shards, state and limits of a run; `runs.RunMap` is one."""
 
     shards: int
-    state: str
+    state: RunState
 
     @property
     def alive(self) -> Collection[int]: ...
@@ -42,22 +43,23 @@ class ShardMap(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a renewal brought: ms until each partition has work, what is to be given up, how it was before."""
+class Renewal:
+    """The result of a renewal: ms until each partition has work, what to release, and the run's state."""
 
     due_in_ms: dict[int, int]
     unwanted: set[int]
-    state: str
+    state: RunState
     limits: PageLimit
     is_retired: bool
-    had_lapsed: bool
+    #: Until when this shard may fetch: after that it may have been replaced.
+    owned_until_s: float
 
 
 class Holdings:
     """The partitions this shard holds.
 
-    One that others should own is *leaving*: nothing more is leased from it, and it is released when
-    *is_empty* says that nothing is lent from it any more.
+    One that another shard should own is *leaving*: nothing more is leased from it, and it is released once
+    *is_empty* says that it has no leases left.
     """
 
     def __init__(
@@ -74,11 +76,9 @@ class Holdings:
     ) -> None:
         self.holds: dict[int, Hold] = {}
         self.leaving: set[int] = set()
-        #: Until when this shard may fetch: after that it may have been replaced.
-        self.owned_until_s = -math.inf
         #: When the holds are to be renewed.
-        self.keep_at_s = 0.0
-        #: When partitions that are ours, but still another's, are tried.
+        self.renew_at_s = 0.0
+        #: When to try partitions that should be ours, but that another shard still owns.
         self.try_at_s: dict[int, float] = {}
         self._frontier = frontier
         self._number = number
@@ -89,34 +89,32 @@ class Holdings:
         self._is_empty = is_empty
         self._clock = clock
         self._kept_s = -math.inf
-        #: From when on a shard that is not there counts as dead.
+        #: From when on an absent shard counts as dead.
         self._judges_from_s = math.inf
 
-    async def keep(self, *, starting: bool) -> Kept:
-        """Renew all holds, let parked domains go on when it is time, and look at the map. Raises Fenced."""
+    async def renew(self, *, starting: bool) -> Renewal:
+        """Renew all holds, release parked domains that are due, and read the map. Raises Fenced."""
         before_s = self._clock()
         ttl_ms = int(self._shard_lease_s * 1000)
         due_in_ms, returning = await self._frontier.renew(list(self.holds.values()), ttl_ms)
         if returning:
             await self._frontier.unpark(dict.fromkeys(returning, ()))
-        await self._number.keep(starting=starting)
+        await self._number.renew(starting=starting)
         after_s = self._clock()
         if after_s - self._kept_s > self._shard_lease_s / 2:
-            # Just come, or Redis was away, or we were asleep: the others may be late as well. Whoever is back
-            # first must not take what is theirs.
+            # We just started, Redis was unreachable, or we were suspended. The others may be late as well,
+            # and the first one back must not take their partitions.
             self._judges_from_s = after_s + self._shard_lease_s
         self._kept_s = before_s
-        # Also when that was while we waited for the answers.
-        had_lapsed = after_s >= self.owned_until_s
-        self.owned_until_s = before_s + self._shard_lease_s * 0.75
-        self.keep_at_s = before_s + self._shard_lease_s / 3
+        owned_until_s = before_s + self._shard_lease_s * 0.75
+        self.renew_at_s = before_s + self._shard_lease_s / 3
         run_map = await self._read_map()
         unwanted = self._follow(run_map, after_s)
         is_retired = self._number.number >= run_map.shards and not self.holds
-        return Kept(due_in_ms, unwanted, run_map.state, run_map.limits, is_retired, had_lapsed)
+        return Renewal(due_in_ms, unwanted, run_map.state, run_map.limits, is_retired, owned_until_s)
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
-        """Want what the map gives us; returns what it does not give us any more."""
+        """Update what we want by the map; returns the partitions that are no longer ours."""
         alive = set(run_map.alive)
         if now_s < self._judges_from_s:
             alive = set(range(run_map.shards))
@@ -128,7 +126,7 @@ class Holdings:
         return unwanted
 
     async def release_empty(self) -> list[int]:
-        """Release what is leaving and empty; returns those partitions."""
+        """Release partitions that are leaving and empty; returns them."""
         gone = [self.holds[p] for p in self.leaving if self._is_empty(p)]
         if not gone:
             return []
@@ -136,12 +134,12 @@ class Holdings:
         for hold in gone:
             self.leaving.discard(hold.partition)
             del self.holds[hold.partition]
-        await self._number.tell_others()
-        logger.info("gave up %d partitions", len(gone))
+        await self._number.announce()
+        logger.info("released %d partitions", len(gone))
         return [hold.partition for hold in gone]
 
     async def acquire_wanted(self) -> list[int]:
-        """Acquire what is ours and free; returns those partitions."""
+        """Acquire partitions that should be ours and are free; returns them."""
         now_s = self._clock()
         taken: list[int] = []
         for partition in [p for p, at_s in self.try_at_s.items() if at_s <= now_s]:
@@ -155,11 +153,11 @@ class Holdings:
                 flight_ms=int(self._flight_s * 1000),
             )
             if hold is None:
-                self.try_at_s[partition] = now_s + _TRY_AGAIN_S
+                self.try_at_s[partition] = now_s + _RETRY_S
                 continue
             del self.try_at_s[partition]
             self.holds[partition] = hold
             taken.append(partition)
         if taken:
-            logger.info("took %d partitions, holding %d", len(taken), len(self.holds))
+            logger.info("acquired %d partitions, holding %d", len(taken), len(self.holds))
         return taken

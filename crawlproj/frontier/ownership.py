@@ -1,4 +1,4 @@
-"""A shard's hold on its number, without which it owns nothing."""
+"""A shard's claim on its number; without it the shard owns nothing."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 from crawlproj.errors import Fenced, ShardTaken
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
 
 
 class ShardNumber:
-    """The hold of this process on its shard number. What *figures* gives is told with every renewal."""
+    """The claim of this process on its shard number. *figures* are published with every renewal."""
 
     def __init__(
         self,
-        door: Door,
+        client: RedisClient,
         run: str,
         number: int,
         process: ProcessName,
@@ -24,9 +24,9 @@ class ShardNumber:
     ) -> None:
         self.number = number
         self.process = process
-        #: An owner of partitions that we know to be dead, so that we need not wait for its hold to end.
+        #: A partition owner known to be dead, so that we need not wait until its hold expires.
         self.heir_of = ""
-        self._door = door
+        self._client = client
         self._run = run
         self._ttl_ms = ttl_ms
         self._figures = figures
@@ -36,18 +36,18 @@ class ShardNumber:
         holder = await self._hold(starting=True)
         if holder and holder.process.is_dead():
             self.heir_of = holder.process.instance
-            await drop_name(self._door, keys.shard(self._run, self.number), holder.process.instance)
+            await drop_name(self._client, keys.shard(self._run, self.number), holder.process.instance)
             holder = await self._hold(starting=True)
         if holder:
             raise ShardTaken(
-                f"Shard {self.number} of run {self._run!r} is alive on {holder.process.host}, process "
-                f"{holder.process.pid}. Stop that one or choose another number; if it is gone, its hold ends "
-                f"within {self._ttl_ms / 1000:g} s."
+                f"Shard {self.number} of run {self._run!r} is already running on {holder.process.host}, "
+                f"process {holder.process.pid}. Stop it or choose another number; if it is gone, its claim "
+                f"expires within {self._ttl_ms / 1000:g} s."
             )
-        await self.tell_others()
+        await self.announce()
 
-    async def keep(self, *, starting: bool) -> None:
-        """Renew the hold. Raises Fenced when another process has the number now."""
+    async def renew(self, *, starting: bool) -> None:
+        """Renew the claim. Raises Fenced when another process has the number."""
         holder = await self._hold(starting=starting)
         if holder:
             raise Fenced(
@@ -56,16 +56,16 @@ class ShardNumber:
             )
 
     async def drop(self) -> None:
-        await drop_name(self._door, keys.shard(self._run, self.number), self.process.instance)
-        await self.tell_others()
+        await drop_name(self._client, keys.shard(self._run, self.number), self.process.instance)
+        await self.announce()
 
-    async def tell_others(self) -> None:
-        """Have every shard look anew at who should own what."""
-        await self._door.command("PUBLISH", keys.wake_channel(self._run), "map")
+    async def announce(self) -> None:
+        """Make every shard read the map again."""
+        await self._client.command("PUBLISH", keys.wake_channel(self._run), "map")
 
     async def _hold(self, *, starting: bool) -> Holder | None:
         return await hold_name(
-            self._door,
+            self._client,
             keys.shard(self._run, self.number),
             self.process,
             self._ttl_ms,

@@ -1,4 +1,4 @@
-"""The rules of sites in Redis, shared by all processes of a run and bounded in bytes."""
+"""robots.txt rules in Redis, shared by all processes of a run and bounded in bytes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable, Collection, Mapping
 
 from crawlproj.politeness.robots import KnownRules, RobotRules
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Argument, Door
+from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.connection import Argument
 
-#: How long rules are remembered after they expired, to stay in force while a site cannot be asked.
+#: How long expired rules are kept, to stay in force while a site is unreachable.
 KEPT_EXPIRED_MS = 86_400_000
-#: Records in one script call; more would keep other clients waiting.
+#: Records per script call; more would block other clients for too long.
 _KEEP_BATCH = 100
-#: Packed rules larger than this are unpacked in a thread.
+#: Larger records are unpacked in a thread.
 _LARGE_RECORD_BYTES = 8 * 1024
 
 
 class RobotsStore:
-    """What is known of the robots.txt of sites, for *agent*; a partition's share of *max_bytes* each.
+    """The robots.txt rules of sites for *agent*; each partition may use its share of *max_bytes*.
 
-    In what is kept and read here, ``expires_at_s`` counts from now. ``now_ms`` is for tests; the server's
-    clock is used otherwise.
+    Here ``expires_at_s`` counts from now. ``now_ms`` is for tests; otherwise the server's clock is used.
     """
 
     def __init__(
         self,
-        door: Door,
+        client: RedisClient,
         run: str,
         partitions: int,
         max_bytes: int,
@@ -34,30 +34,30 @@ class RobotsStore:
         *,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._door = door
+        self._client = client
         self._run = run
         self._max_bytes = max_bytes // partitions
         self._agent = agent
         self._now_ms = now_ms
 
     async def read(self, origins: Mapping[int, Collection[str]]) -> dict[str, KnownRules]:
-        """Return what is known of *origins*, given by their partition, in one round trip.
+        """Return the known rules of *origins*, given by partition, in one round trip.
 
-        What expired less than a day ago comes with a time that is not positive: it is to be fetched, and
-        stays in force if it cannot be. Rules that are damaged, or were made for another agent, are not known.
+        Rules that expired less than a day ago have ``expires_at_s`` <= 0: they are to be fetched again, and
+        stay in force if that fails. Damaged rules and those of another agent are ignored.
         """
-        asked = [(partition, list(names)) for partition, names in origins.items() if names]
-        if not asked:
+        wanted = [(partition, list(names)) for partition, names in origins.items() if names]
+        if not wanted:
             return {}
-        time, *answers = await self._door.pipeline(
+        time, *answers = await self._client.pipeline(
             [
                 ("TIME",),
-                *(("HMGET", keys.robots(self._run, partition), *names) for partition, names in asked),
+                *(("HMGET", keys.robots(self._run, partition), *names) for partition, names in wanted),
             ]
         )
         now_ms = self._now_ms() or int(time[0]) * 1000 + int(time[1]) // 1000
         found: dict[str, KnownRules] = {}
-        for (_, names), records in zip(asked, answers, strict=True):
+        for (_, names), records in zip(wanted, answers, strict=True):
             for origin, record in zip(names, records, strict=True):
                 known = await self._unpack(record, now_ms) if record else None
                 if known is not None:
@@ -65,21 +65,21 @@ class RobotsStore:
         return found
 
     async def keep(self, news: Mapping[int, Mapping[str, KnownRules]]) -> None:
-        """Keep what was learnt of origins, given by their partition; what expires first makes room.
+        """Store rules of origins, given by partition; those that expire first make room.
 
         Any process may, at any time, for any origin.
         """
         calls: list[tuple[list[str], list[Argument]]] = []
         for partition, found in news.items():
             names = [keys.robots(self._run, partition), keys.robots_ages(self._run, partition)]
-            told = list(found.items())
-            for start in range(0, len(told), _KEEP_BATCH):
+            records = list(found.items())
+            for start in range(0, len(records), _KEEP_BATCH):
                 args: list[Argument] = [self._now_ms(), self._max_bytes, KEPT_EXPIRED_MS]
-                for origin, known in told[start : start + _KEEP_BATCH]:
+                for origin, known in records[start : start + _KEEP_BATCH]:
                     args += (int(known.expires_at_s * 1000), origin, _pack(known))
                 calls.append((names, args))
         if calls:
-            await self._door.run_many("keep_robots", calls)
+            await self._client.run_many("keep_robots", calls)
 
     async def _unpack(self, record: bytes, now_ms: int) -> KnownRules | None:
         expires_ms, _, rest = record.partition(b" ")

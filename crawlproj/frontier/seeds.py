@@ -1,9 +1,10 @@
-"""Seeds: lines a person gave us, turned into candidates or into complaints with their line number."""
+"""Seeds: lines given by the user, turned into candidates or errors with their line number."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,18 +15,18 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise, is_below_known_suffix
 
-#: Why rules refuse a seed.
+#: Messages for refused seeds.
 _REFUSALS = {
-    "length": "is longer than CRAWL_MAX_URL allows; raise that, or shorten it",
+    "length": "is longer than CRAWL_MAX_URL; raise it, or shorten the URL",
     "excluded": "is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; change these, or leave it out",
 }
-#: Seeds of a file may be more than fit into memory.
+#: A seeds file may not fit into memory.
 _AT_ONCE = 5000
 
 
 @dataclass(slots=True)
 class SeedCount:
-    """How many seeds were good, how many of these new, and how many lines were refused."""
+    """How many seeds were valid, how many of these new, and how many lines were refused."""
 
     given: int = 0
     new: int = 0
@@ -33,24 +34,32 @@ class SeedCount:
 
 
 async def admit_seeds(
-    frontier: Frontier, sources: Sequence[str], rules: AdmissionRules, complain: Callable[[str], None]
+    frontier: Frontier,
+    sources: Sequence[str],
+    rules: AdmissionRules,
+    report: Callable[[str], None],
+    adding: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> SeedCount:
-    """Admit what *sources* hold, each as `seed_lines` reads it; complain about each line that is refused."""
+    """Admit the seeds in *sources*, each read by `seed_lines`; report every refused line.
+
+    *adding* is `Run.adding`, but for a shard that is starting: the run does not end meanwhile.
+    """
     count = SeedCount()
     for source in sources:
         seeds = parse_seeds(seed_lines(source), rules)
         while batch := list(islice(seeds, _AT_ONCE)):
             candidates = [seed for seed in batch if not isinstance(seed, str)]
-            for complaint in (seed for seed in batch if isinstance(seed, str)):
-                complain(f"{source}, {complaint}")
+            for error in (seed for seed in batch if isinstance(seed, str)):
+                report(f"{source}, {error}")
             count.given += len(candidates)
             count.refused += len(batch) - len(candidates)
-            count.new += (await frontier.admit(candidates)).new
+            async with adding():
+                count.new += (await frontier.admit(candidates)).new
     return count
 
 
 def seed_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of what a person named: a file, ``-`` for standard input, or a seed itself."""
+    """Yield numbered lines of *source*: a file, ``-`` for standard input, or a seed itself."""
     if source == "-":
         yield from enumerate(sys.stdin, 1)
     elif "://" in source or (is_below_known_suffix(source) and not Path(source).exists()):
@@ -71,9 +80,9 @@ def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
 def parse_seeds(
     lines: Iterable[tuple[int, str]], rules: AdmissionRules | None = None
 ) -> Iterator[Candidate | str]:
-    """Yield a candidate for each good line, a complaint for each bad one; blanks and comments are skipped.
+    """Yield a candidate for each valid line and an error for each invalid one; skips blanks and comments.
 
-    With *rules*, a line is also bad when they refuse it.
+    With *rules*, a line they refuse is invalid, too.
     """
     for number, line in lines:
         text = line.strip().lstrip("\ufeff")
@@ -93,7 +102,7 @@ def parse_seeds(
 
 
 def _as_url(text: str) -> str:
-    """Return the home page for a bare domain name, the only other thing a seed may be."""
+    """Return the home page of a bare domain name."""
     host = text.partition("/")[0].partition(":")[0]
     if is_below_known_suffix(host):
         return f"https://{text}"

@@ -1,7 +1,7 @@
-"""Traps that no single URL shows: a site that makes URLs without end. Pure, in memory, bounded.
+"""Detects traps by the number of similar URLs: sites that generate URLs endlessly. Pure, in memory, bounded.
 
-URLs that differ only in numbers, ids or the values of parameters have one *shape*. A shape that a domain was
-asked for too often is closed. docs/urls.md says how the limits were chosen, and whom they could hurt.
+URLs that differ only in numbers, ids or parameter values have one *shape*. A shape that was requested too
+often from a domain is closed. docs/urls.md says how the limits were chosen, and which sites they could hurt.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
-#: Shapes whose URLs are usually real, such as /item/12345, may have this many times more of them.
+#: Shapes whose URLs are usually real, such as /item/12345, may have this many times as many.
 _REAL_TIMES = 10
-#: From this many parameters on, it is their combinations that make URLs without end.
+#: From this many parameters on, their combinations are endless.
 _MANY_PARAMETERS = 3
 _MOST_DOMAINS = 10_000
 _MOST_SHAPES_OF_DOMAIN = 2_000
@@ -35,14 +35,14 @@ def shape_of(url: str) -> str:
     """Return the shape of a canonical URL: {date}, {id} and {n} stand for what varies, a query for its names.
 
     ``http://a.test/calendar/2024/05?view=3`` has ``a.test/calendar/{date}?view``. A query with three or more
-    parameters is ``?*``, whatever they are. The shape of a URL with nothing that varies is empty.
+    parameters is ``?*``. The shape of a URL with nothing that varies is empty.
     """
     start = url.find("/", 8)
     path, mark, query = url[start:].partition("?")
     # Dates, numbers and all ids but some UUIDs have a digit.
     if not mark and path.count("-") < 4 and _NUMBER.search(path) is None:
         return ""
-    # No canonical path has braces of its own.
+    # Canonical paths have no braces.
     shape = _NUMBER.sub("{n}", _DATE.sub("{date}", _ID.sub("{id}", path)))
     if not mark and shape == path:
         return ""
@@ -60,8 +60,8 @@ def _shape_of_query(query: str) -> str:
 def _limit(shape: str, variants: int) -> int:
     """Return how many URLs of *shape* are fetched.
 
-    Dates alone are a calendar, many parameters a filter: neither has an end or news. A number or an id is
-    mostly a thing that exists.
+    Dates alone are a calendar, many parameters a filter: both are endless and have no new content. A number
+    or an id usually stands for a real item.
     """
     path, _, query = shape.partition("?")
     is_calendar = "{date}" in path and "{n}" not in path and "{id}" not in path
@@ -75,25 +75,25 @@ class _Domain:
 
 
 class TrapDetector:
-    """Counts the URLs a domain is asked for, by shape; its owner asks before each fetch.
+    """Counts the URLs requested from a domain, by shape; its owner calls `judge` before each fetch.
 
-    What it knows is bounded: the domains not asked for longest are forgotten, and of a domain the shapes
-    seldom asked for. A forgotten count begins again, so a limit may come late, but no shape is closed early.
-    Closed shapes are the caller's to keep: it takes them out of `news`, and may `close` them again later.
+    Memory is bounded: the least recently used domains are dropped, and the rarest shapes of a domain. A
+    dropped count starts again, so a limit may come late, but no shape is closed early. The caller stores
+    closed shapes: it takes them out of `news`, and may `close` them again later.
     """
 
     def __init__(self, trap_variants: int) -> None:
         self._variants = trap_variants
         self._domains: OrderedDict[str, _Domain] = OrderedDict()
         self._shapes = 0
-        #: Domain, shape and reason of what was closed here.
+        #: Domain, shape and reason of newly closed shapes.
         self.news: list[tuple[str, str, str]] = []
 
     def judge(self, domain: str, url: str) -> str | None:
-        """Count *url* and return why it is taken for a trap, or None.
+        """Count *url* and return why it is a trap, or None.
 
-        "trap_shape": too many paths of one shape; "trap_variants": too many queries of one path. Ask once
-        for each URL, at its first attempt: a retry would count again.
+        "trap_shape": too many paths of one shape; "trap_variants": too many queries of one path. Call it once
+        per URL, at its first attempt: a retry would count again.
         """
         shape = shape_of(url)
         if not shape:
@@ -101,7 +101,7 @@ class TrapDetector:
         known = self._known(domain)
         if shape in known.closed:
             return known.closed[shape]
-        # The hash is enough to count by, and a tenth of the memory.
+        # The hash is enough, at a tenth of the memory.
         mark = hash(shape)
         known.asked[mark] += 1
         asked = known.asked[mark]
@@ -115,8 +115,8 @@ class TrapDetector:
         self.news.append((domain, shape, reason))
         return reason
 
-    def take_back(self, domain: str, url: str) -> None:
-        """Forget that *url* was counted: it was not fetched after all, and is judged again."""
+    def uncount(self, domain: str, url: str) -> None:
+        """Uncount *url*: it was not fetched after all, and will be judged again."""
         known, mark = self._domains.get(domain), hash(shape_of(url))
         if known is None or not known.asked[mark]:
             return
@@ -126,7 +126,7 @@ class TrapDetector:
             self._shapes -= 1
 
     def close(self, domain: str, shape: str, reason: str) -> None:
-        """Take every URL of *shape* for a trap from now on."""
+        """Treat every URL of *shape* as a trap from now on."""
         known = self._known(domain)
         known.closed[shape] = reason
         if known.asked.pop(hash(shape), 0):
@@ -144,7 +144,7 @@ class TrapDetector:
 
     def _make_room(self, known: _Domain) -> None:
         if len(known.asked) > _MOST_SHAPES_OF_DOMAIN:
-            # Half of them at once, so that it is seldom done.
+            # Half of them at once, so that this is rare.
             kept = Counter(dict(known.asked.most_common(_MOST_SHAPES_OF_DOMAIN // 2)))
             self._shapes -= len(known.asked) - len(kept)
             known.asked = kept

@@ -1,4 +1,4 @@
-"""Which slice of all domains a domain is in, and which shard a slice belongs to."""
+"""The partition of a domain, and the shard that should own a partition."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from hashlib import blake2b
 
 
 def partition_of(domain: str, partitions: int) -> int:
-    """Return the partition of *domain*: the same in every process, on every machine, for ever."""
+    """Return the partition of *domain*: the same in every process, on every machine, forever."""
     return int.from_bytes(blake2b(domain.encode(), digest_size=8).digest(), "big") % partitions
 
 
 def shard_of(partition: int, shards: int, alive: Collection[int]) -> int | None:
     """Return the shard that should own *partition* when the shards *alive* are running.
 
-    Its home is ``partition % shards``. While that shard is away, the living ones share its partitions,
-    so that no URL waits for a process that may never come back. None when no shard is alive.
+    Its home is ``partition % shards``. While that shard is down, the live ones share its partitions, so that
+    no URL waits for a process that may never come back. None when no shard is alive.
     """
     home = partition % shards
     if home in alive:

@@ -1,15 +1,17 @@
 """The records that travel: candidate, lease, settlement, page.
 
-A URL waits as an *entry*, one line of text: ``depth attempt short-url`` and, for what does not fit in
-a URL, a JSON object behind it. Canonical URLs hold no space, so the line splits without escapes.
+A URL waits as an *entry*, one line of text: ``depth attempt short-url`` and, where there is one, its `Extra`.
+Canonical URLs hold no space, so the line splits without escapes.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
+from crawlproj.model.extra import NO_EXTRA, Extra
 from crawlproj.model.urls import expand, fingerprint, shorten
 
 
@@ -18,19 +20,24 @@ def lane_of(priority: int) -> int:
     return 0 if priority > 0 else 1 if priority == 0 else 2
 
 
+def new_mark() -> int:
+    """Return a mark that no other candidate has."""
+    return secrets.randbits(63)
+
+
 @dataclass(slots=True)
 class Candidate:
-    """A canonical URL that asks to be admitted.
+    """A canonical URL to be admitted.
 
-    ``extra`` is a JSON object as text: what a request carries beyond its URL. ``mark`` is its
-    fingerprint in `seen`, or None for one that is admitted whether seen or not.
+    ``mark`` stands for it in `seen`, so that it counts once however often it is admitted: the fingerprint of
+    its URL, or `new_mark()` for one that is wanted whether its URL was seen or not.
     """
 
     url: str
     depth: int = 0
     priority: int = 0
-    extra: str = ""
-    mark: int | None = -1
+    extra: Extra = NO_EXTRA
+    mark: int = -1
 
     def __post_init__(self) -> None:
         if self.mark == -1:
@@ -39,9 +46,9 @@ class Candidate:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A URL lent to a shard. ``token`` is what the partition knows it by.
+    """A URL leased to a shard. ``token`` identifies it in its partition.
 
-    ``fails`` and ``delay_ms`` are those of its domain when it was lent, which is due ``wait_ms`` later.
+    ``fails`` and ``delay_ms`` are those of its domain when it was leased, which is due ``wait_ms`` later.
     """
 
     token: bytes
@@ -53,7 +60,7 @@ class Lease:
     depth: int
     attempt: int
     url: str
-    extra: str
+    extra: Extra
     fails: int
     delay_ms: int
     wait_ms: int = 0
@@ -68,16 +75,17 @@ class Lease:
         return cls(*place, depth, attempt, url, extra, fails, delay_ms, wait_ms)
 
 
-def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: str = "") -> str:
+def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: Extra = NO_EXTRA) -> str:
     entry = f"{depth} {attempt} {shorten(url, domain)}"
-    return f"{entry} {extra}" if extra else entry
+    text = extra.encode()
+    return f"{entry} {text}" if text else entry
 
 
-def decode_entry(entry: str, domain: str) -> tuple[int, int, str, str]:
+def decode_entry(entry: str, domain: str) -> tuple[int, int, str, Extra]:
     """Return depth, attempt, URL and extra of an entry."""
     depth, attempt, rest = entry.split(" ", 2)
     short, _, extra = rest.partition(" ")
-    return int(depth), int(attempt), expand(short, domain), extra
+    return int(depth), int(attempt), expand(short, domain), Extra.decode(extra)
 
 
 class Outcome(StrEnum):
@@ -85,27 +93,26 @@ class Outcome(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    #: Waits again, behind the others of its lane (but see COOKIE_RETRY), with one attempt more.
+    #: Waits again, behind the others of its lane (but see COOKIE_RETRY), with one more attempt counted.
     RETRY = "retry"
-    #: Not fetched and not to be: robots.txt or a rule of ours says no.
+    #: Not fetched: refused by robots.txt or a rule of the run.
     SKIPPED = "skipped"
-    #: Not fetched: taken for a trap, and parked, where people can look at it and let it go on.
+    #: Not fetched: trapped, that is parked until it is released by hand.
     TRAPPED = "trapped"
-    #: Given back unused; it is the next of its lane again.
+    #: Returned unused; it is the first of its lane again.
     RETURNED = "returned"
-    #: Not ended: only tells the delay of its domain, for whoever may have to take over.
+    #: Not ended: only publishes the delay of its domain, for the next owner.
     PACED = "paced"
 
 
-#: Why a URL is tried again before the others of its lane: a cookie may not live as long as they take.
-#: `settle_urls.lua` has the word, too.
+#: Why a URL is retried before the others of its lane: the cookie may expire. `settle_urls.lua` knows it, too.
 COOKIE_RETRY = "retry_cookie"
 #: Why a URL is skipped.
 SKIP_REASONS = ("robots", "excluded", "length")
 
 
 def outcome_of(reason: str) -> str:
-    """Return the outcome a reason belongs to; what has no other is an error, and those are many."""
+    """Return the outcome a reason belongs to; any unknown reason is an error."""
     if reason in SKIP_REASONS:
         return "skipped"
     if reason.startswith(("http_", "redirect", "bad_redirect", "content_type")):
@@ -117,12 +124,12 @@ def outcome_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class Settlement:
-    """What the frontier is told about a lease that ended.
+    """How a lease ended, for the frontier.
 
     ``wait_ms`` counts from now: the domain is not due before. ``delay_ms`` is the domain's delay as
-    its owner knows it, ``fails`` its failures in a row: both kept for whoever takes over. ``fetched_bytes``
-    count against its budget. ``page`` goes onto the page queue in the same step. A RETRY costs the URL one
-    of its attempts, unless it is none (``is_attempt``).
+    its owner knows it, ``fails`` its failures in a row: both kept for the next owner. ``fetched_bytes``
+    count against its budget. ``page`` goes onto the page queue in the same step. A RETRY counts as an attempt
+    unless ``is_attempt`` is false.
     """
 
     lease: Lease
@@ -171,7 +178,7 @@ class Heading(TypedDict):
 
 @dataclass(slots=True)
 class FetchedPage:
-    """The item of the spider `web`: a page, and the lease that is settled with it."""
+    """The item of the spider `web`: a page, and the settlement that carries it to the page queue."""
 
     page: Page
-    lease: Lease
+    settlement: Settlement

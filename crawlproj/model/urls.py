@@ -15,9 +15,9 @@ from crawlproj.errors import BadUrl
 
 _SCHEMES = frozenset({"http", "https"})
 
-#: Query parameters that say who came and from where, not what is shown. A star stands for any more letters.
-#: `UrlRules` looks at them without regard to case. Names that many sites use for content (``ref``,
-#: ``source``, ``id``, ``s``, ``page``) are not here on purpose; docs/urls.md says more.
+#: Query parameters for tracking and sessions, which do not change the page. A star matches any suffix; case
+#: does not matter. Names that many sites use for content (``ref``, ``source``, ``id``, ``s``, ``page``) are
+#: left out on purpose; docs/urls.md says more.
 DROPPED_PARAMETERS: tuple[str, ...] = (
     # Campaigns and clicks: advertisers, mailings, analytics.
     "utm_*",
@@ -79,21 +79,22 @@ DROPPED_PARAMETERS: tuple[str, ...] = (
     "session",
     "sess",
 )
-#: Parameters of the list above that have other meanings as well: they go only with a value that can be
-#: nothing but an id, 16 or more letters and digits with a digit among them.
+#: Parameters of the list above with other meanings, too: dropped only if the value can only be an id, 16 or
+#: more letters and digits with at least one digit.
 ID_PARAMETERS = frozenset({"sid", "session", "sess"})
 
 _LOOKS_LIKE_ID = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9-]{16,}").fullmatch
-#: An escape of an unreserved character (%7e is ~), or one in small letters (%2f is %2F): the spellings that
-#: the standard leaves. Not behind a percent sign that begins no escape: this would complete it, "%%34%31".
+#: An escape of an unreserved character (%7e is ~), or one in lower case (%2f is %2F), which the standard
+#: leaves as they are. Not after a stray percent sign, which the result would complete: "%%34%31".
 _UNTIDY_ESCAPE = re.compile(
     r"(?<!%)(?<!%[0-9A-Fa-f])%(2[DEde]|3[0-9]|[46][1-9A-Fa-f]|5[0-9AFaf]|7[0-9AEae]|[0-9A-Fa-f][a-f]|[a-f][0-9A-F])"
 )
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_RAW_BYTE = re.compile("[\x80-\xff]")
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/;]*", re.IGNORECASE)
 
-#: Endings of files that have no text or links for us. Types that may be extracted one day (pdf, doc) are
-#: among them: a crawl that wants them says so by a shorter list.
+#: Extensions of files without text or links. Types that may be supported one day (pdf, doc) are included: a
+#: crawl that wants them sets a shorter list.
 SKIPPED_EXTENSIONS: tuple[str, ...] = (
     *("7z", "apk", "bin", "bz2", "cab", "deb", "dmg", "exe", "gz", "iso", "jar", "msi", "pkg", "rar", "rpm"),
     *("tar", "tgz", "war", "whl", "xz", "zip", "zst"),
@@ -119,7 +120,7 @@ def canonicalise(url: str, base: str | None = None) -> str:
         href = ada_url.normalize_url(url) if base is None else ada_url.join_url(base, url)
     except ValueError as exc:
         raise BadUrl(f"{url!r} is not a URL; expected something like https://example.org/page") from exc
-    # The standard leaves exactly this much to cut: it has escaped every other '#', '?' and '@' here.
+    # The standard has escaped every other '#', '?' and '@'.
     href = href.partition("#")[0]
     if href.find("?") == len(href) - 1:
         href = href[:-1]
@@ -137,31 +138,39 @@ def canonicalise(url: str, base: str | None = None) -> str:
     return href
 
 
+def escape_raw_bytes(header: str) -> str:
+    """Return the URL in a header, which was decoded as Latin-1, with its raw bytes escaped, as browsers do.
+
+    So it means what the server meant, in UTF-8 and in any other encoding.
+    """
+    return header if header.isascii() else _RAW_BYTE.sub(lambda byte: f"%{ord(byte[0]):02X}", header)
+
+
 @dataclass(frozen=True)
 class UrlRules:
-    """What a crawler knows of URLs beyond the standard: which differ in writing, and not in what is shown.
+    """Normalises URLs beyond the standard: different URLs of the same page become one.
 
-    *drop_parameters* are names as in `DROPPED_PARAMETERS`. The other parameters keep their order: there are
-    sites to which it means something.
+    *drop_parameters* are names as in `DROPPED_PARAMETERS`. The other parameters keep their order, which
+    matters to some sites.
     """
 
     drop_parameters: tuple[str, ...] = DROPPED_PARAMETERS
     _names: frozenset[str] = field(init=False, repr=False, compare=False)
-    _beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _starts: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [name.lower() for name in self.drop_parameters]
         object.__setattr__(self, "_names", frozenset(names))
-        object.__setattr__(self, "_beginnings", tuple(name[:-1] for name in names if name.endswith("*")))
+        object.__setattr__(self, "_starts", tuple(name[:-1] for name in names if name.endswith("*")))
 
     def clean(self, url: str) -> str:
-        """Return canonical *url* without what the rules drop, and with its escapes written in one way.
+        """Return canonical *url* without what the rules drop, and with uniform escapes.
 
         The result is canonical, and cleaning it again changes nothing.
         """
         if "?" not in url and "%" not in url and ";" not in url:
             return url
-        # No canonical host has a percent sign.
+        # Canonical hosts have no percent sign.
         tidy = _UNTIDY_ESCAPE.sub(_tidy, url) if "%" in url else url
         path, mark, query = tidy.partition("?")
         if ";" in path and "jsessionid" in self._names:
@@ -170,13 +179,13 @@ class UrlRules:
         if mark:
             query = "&".join([part for part in query.split("&") if part and not self._drops(part)])
         cleaned = f"{path}?{query}" if query else path
-        # What was cut or decoded may have hidden a dot segment: "/..;jsessionid=1".
+        # Removing or decoding may have uncovered a dot segment: "/..;jsessionid=1".
         return canonicalise(cleaned) if cleaned != url and "/." in path else cleaned
 
     def _drops(self, parameter: str) -> bool:
         name, _, value = parameter.partition("=")
         name = name.lower()
-        if name not in self._names and not name.startswith(self._beginnings):
+        if name not in self._names and not name.startswith(self._starts):
             return False
         return name not in ID_PARAMETERS or _LOOKS_LIKE_ID(value) is not None
 
@@ -197,13 +206,13 @@ def host_of(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a canonical URL: what one robots.txt speaks for."""
+    """Return scheme, host and port of a canonical URL: the scope of one robots.txt."""
     end = url.find("/", url.index("://") + 3)
     return url if end < 0 else url[:end]
 
 
 def _read_suffixes() -> PublicSuffixList:
-    """Read the list of public suffixes, in half of the time it takes by itself: few need an ASCII form."""
+    """Read the public-suffix list, in half the library's time: few rules need an ASCII form."""
     with Path(PSLFILE).open(encoding="utf-8") as lines:
         rules = [line for line in lines if not line.startswith(("//", "\n"))]
     rules += [rule.strip().encode("idna").decode() for rule in rules if not rule.isascii()]
@@ -214,7 +223,7 @@ _SUFFIXES = _read_suffixes()
 
 
 def is_below_known_suffix(name: str) -> bool:
-    """Whether *name* could be the name of a site: it is below a suffix that is listed."""
+    """Whether *name* could be a site: it is below a listed suffix."""
     return _SUFFIXES.privatesuffix(name.lower(), accept_unknown=False) is not None
 
 
@@ -238,14 +247,14 @@ def domain_of(url: str) -> str:
 def fingerprint(url: str) -> int:
     """Return the 63-bit number that stands for a canonical URL in `seen`.
 
-    Not a fast hash on purpose: a hostile page must not be able to make URLs that collide with others'.
-    63 bits, so that it stays a positive integer for Redis.
+    A cryptographic hash, so that hostile pages cannot make URLs that collide with others. 63 bits, so that it
+    is a positive integer in Redis.
     """
     return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def shorten(url: str, domain: str) -> str:
-    """Return the compact form in which *url* waits in the queue of *domain*."""
+    """Return the compact form of *url* in the queue of *domain*."""
     for code, prefix in _prefixes(domain):
         if url.startswith(prefix):
             return code + url[len(prefix) - 1 :]
@@ -253,7 +262,7 @@ def shorten(url: str, domain: str) -> str:
 
 
 def expand(short: str, domain: str) -> str:
-    """Return the URL that `shorten` made short."""
+    """Undo `shorten`."""
     if short[1:2] != "/":
         return short
     for code, prefix in _prefixes(domain):

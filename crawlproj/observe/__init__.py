@@ -1,1 +1,1 @@
-"""What processes tell about themselves. Everybody reports here; nothing depends on it."""
+"""What processes report about themselves. Every room reports here; nothing depends on it."""

@@ -1,4 +1,4 @@
-"""Figures as Prometheus reads them."""
+"""Metrics in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from crawlproj.observe.ledger import Told
 from crawlproj.observe.metrics import METRICS, RUN_METRICS, Metric
+from crawlproj.observe.slots import ProcessMetrics
 
 
-def exposition(run: str, told: Iterable[Told]) -> bytes:
-    """Return the text of a scrape. Of a process that is gone only what it counted is told."""
+def exposition(run: str, processes: Iterable[ProcessMetrics]) -> bytes:
+    """Return the text of a scrape. Of a process that is gone it has only the counters."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(run, list(told)))
+    registry.register(_Collector(run, list(processes)))
     return generate_latest(registry)
 
 
 class _Collector(Collector):
-    def __init__(self, run: str, told: list[Told]) -> None:
+    def __init__(self, run: str, processes: list[ProcessMetrics]) -> None:
         self._run = run
-        self._told = told
+        self._processes = processes
 
     def collect(self) -> Iterator[Family]:
         for name, metric in METRICS.items():
             family = _family(metric)
-            for told in self._told:
-                self._add(family, name, metric, told)
+            for process in self._processes:
+                self._add(family, name, metric, process)
             if family.samples:
                 yield family
-        # Two may believe to lead for a moment; one of them is enough.
-        leading = [told.snapshot.run_figures for told in self._told if told.is_live]
+        # For a moment two processes may both believe they lead.
+        leading = [process.snapshot.run_figures for process in self._processes if process.is_live]
         figures = next((figures for figures in leading if figures), {})
         for name, metric in RUN_METRICS.items():
             if name in figures:
@@ -43,18 +43,18 @@ class _Collector(Collector):
                 _add_values(family, (self._run,), figures[name], metric)
                 yield family
 
-    def _add(self, family: Family, name: str, metric: Metric, told: Told) -> None:
-        labels = (self._run, told.kind, str(told.number))
-        snapshot = told.snapshot
+    def _add(self, family: Family, name: str, metric: Metric, process: ProcessMetrics) -> None:
+        labels = (self._run, process.kind, str(process.number))
+        snapshot = process.snapshot
         if isinstance(family, HistogramMetricFamily):
             total, *counts = snapshot.histograms.get(name, [0.0])
             bounds = [*(f"{bound:g}" for bound in metric.bounds), "+Inf"]
-            # One that is gone may have been of a version with others.
+            # Saved by another version, with other bounds.
             if len(counts) == len(bounds):
                 family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
         elif metric.kind == "counter":
             _add_values(family, labels, snapshot.counters.get(name, {}), metric)
-        elif told.is_live:
+        elif process.is_live:
             _add_values(family, labels, snapshot.gauges.get(name, {}), metric)
 
 

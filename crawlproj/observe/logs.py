@@ -1,6 +1,6 @@
-"""The log of a process: text for people at a terminal, a JSON object a line for everybody else.
+"""The log of a process: text at a terminal, else one JSON object per line.
 
-Every line says of which run and process it is. Files are bounded: they are rotated.
+Every line names its run and process. Log files are rotated, so their size is bounded.
 """
 
 from __future__ import annotations
@@ -10,60 +10,43 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TextIO
 
-#: A log file grows to this size; so many older ones are kept beside it.
+#: The size at which a log file is rotated, and how many old ones are kept.
 FILE_BYTES = 20_000_000
 OLD_FILES = 4
 
-#: What a record has by itself; all else was given as ``extra``, and becomes a member of the JSON object.
-_OWN = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
-#: Scrapy puts live objects into its records, which are no facts.
-_OBJECTS = frozenset({"spider", "crawler", "twisted_logger"})
-
-
-@dataclass(slots=True)
-class _Process:
-    """Whose log this is; known bit by bit while the process starts."""
-
-    run: str = ""
-    kind: str = ""
-    number: str = ""
-
-    def facts(self) -> dict[str, object]:
-        named = {"run": self.run, "kind": self.kind, "number": self.number}
-        return {name: value for name, value in named.items() if value} | {"pid": os.getpid()}
-
-    def words(self) -> str:
-        return " ".join(filter(None, (self.run, self.kind, self.number, str(os.getpid()))))
-
-
-# Logging is one for all of a process, and so is its name.
-_process = _Process()
+#: Attributes of a record that stay out of the JSON object: the standard ones, live objects of Scrapy's, and
+#: what `TextLine` adds. All others were given as ``extra``.
+_NOT_EXTRA = {
+    *vars(logging.LogRecord("", 0, "", 0, "", (), None)),
+    *("message", "asctime", "taskName", "spider", "crawler", "twisted_logger", "process_words"),
+}
+#: The names of the process that writes the log, filled in while it starts. Global, as logging is.
+_process = {"run": "", "kind": "", "number": ""}
 
 
 def name_process(run: str, kind: str, number: int | str) -> None:
-    """Have every line from now on say whose it is."""
-    _process.run, _process.kind, _process.number = run, kind, str(number)
+    """Put these names into every line from now on."""
+    _process.update(run=run, kind=kind, number=str(number))
 
 
 class TextLine(logging.Formatter):
-    """A line for people: Scrapy's own, with the process in it."""
+    """Scrapy's text format, with the process added."""
 
     def __init__(self, datefmt: str | None = None) -> None:
         super().__init__("%(asctime)s %(process_words)s [%(name)s] %(levelname)s: %(message)s", datefmt)
 
     def format(self, record: logging.LogRecord) -> str:
-        record.process_words = _process.words()
+        record.process_words = " ".join(filter(None, (*_process.values(), str(os.getpid()))))
         return super().format(record)
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, the process, and what the caller added."""
+    """One JSON object per line: time, level, logger, message, process, and the caller's ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -71,10 +54,11 @@ class JsonLine(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **_process.facts(),
+            **{name: value for name, value in _process.items() if value},
+            "pid": os.getpid(),
         }
         for name, value in vars(record).items():
-            if name not in _OWN and name not in _OBJECTS and name not in line and name != "process_words":
+            if name not in _NOT_EXTRA and name not in line:
                 line[name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -84,13 +68,13 @@ class JsonLine(logging.Formatter):
 
 
 class _File(RotatingFileHandler):
-    """A file that several processes may write, as a parser and its guard do, and each of them rotate."""
+    """A log file that several processes may write and rotate, such as a parser and its guard."""
 
     def shouldRollover(self, record: logging.LogRecord) -> int:  # noqa: N802  # the name logging calls
-        # Moved aside by another: a line in the old one would be missed, and rotate the new one once more.
+        # Rotated by another process: write to the new file, and do not rotate it again.
         if self.stream is not None and not self._is_at(self.stream):
             self.stream.close()
-            # Opened again by who writes.
+            # Reopened by the next write.
             self.stream = None
         return super().shouldRollover(record)
 
@@ -109,15 +93,15 @@ def make_handler(
     fmt: str | None = None,
     datefmt: str | None = None,
 ) -> logging.Handler:
-    """Return what writes the log to *file*, or to *out* (standard error).
+    """Return a handler that logs to *file*, or to *out* (standard error).
 
     *form* is CRAWL_LOG: ``text``, ``json``, or ``auto`` for text at a terminal and JSON elsewhere. *fmt* is a
-    format of the user's own for text.
+    text format.
     """
     handler: logging.Handler
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        # What the web calls text may be none: then it is written as its numbers.
+        # Web text may not be encodable.
         handler = _File(file, "a", FILE_BYTES, OLD_FILES, "utf-8", errors="backslashreplace")
         is_terminal = False
     else:
@@ -130,19 +114,23 @@ def make_handler(
     return handler
 
 
-class Sayer(logging.Handler):
-    """Says what is logged at WARNING and above to a person, in a word: its time and place are in a file."""
+class CallbackHandler(logging.Handler):
+    """Passes the message of every record at *level* and above to a callback."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._say = say
+    def __init__(self, notify: Callable[[str], None], level: int = logging.WARNING) -> None:
+        super().__init__(level)
+        self._notify = notify
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001  # a log call with wrong arguments must not end a crawl
+            message = str(record.msg)
+        self._notify(message)
 
 
-def said_in(line: str) -> tuple[str, str] | None:
-    """Return level and message of a line of a JSON log, with the end of its traceback; None for any other."""
+def parse_json_line(line: str) -> tuple[str, str] | None:
+    """Return level and message, with the last line of a traceback; None if *line* is not a JSON log line."""
     if not line.startswith('{"time"'):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a process tells of itself with every heartbeat: memory, open files, pace, its last error."""
+"""What a process reports with every heartbeat: memory, open files, speed, last error."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from crawlproj.observe.descriptors import Descriptors, GrowthWatch, most_descriptors
+from crawlproj.observe.logs import CallbackHandler
 from crawlproj.observe.metrics import Metrics
 
-#: A heartbeat is read often, and by many: an error is told in its first words.
+#: Heartbeats are read often, so an error in them is cut short.
 _MOST_ERROR_CHARACTERS = 200
-#: How often descriptors are looked at unless told otherwise.
-_LOOK_S = 10.0
+#: How often descriptors are checked for growth by default.
+_GROWTH_CHECK_S = 10.0
 
 
 def memory_bytes() -> int:
-    """Return the memory this process has in RAM; where no /proc tells, the most it ever had."""
+    """Return the resident memory of this process; without /proc, its peak."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:
@@ -30,59 +31,41 @@ def memory_bytes() -> int:
 
 
 def open_files() -> int:
-    """Return how many file descriptors this process has open; 0 where nothing tells."""
+    """Return how many file descriptors this process has open; 0 if that cannot be read."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         try:
-            # One of them is that of this very look.
+            # Less the one that iterdir uses.
             return sum(1 for _ in Path(folder).iterdir()) - 1
         except OSError:
             continue
     return 0
 
 
-class LastError(logging.Handler):
-    """Remembers the last thing this process said at ERROR."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            text = record.getMessage()
-        except Exception:  # noqa: BLE001  # a log call with wrong arguments must not end a crawl
-            text = str(record.msg)
-        self.text = text[:_MOST_ERROR_CHARACTERS]
-
-
-class ProcessFigures:
-    """The figures of this process. Make one at its start; from then on it hears of errors.
-
-    Now and then it looks whether one kind of descriptor grows and grows.
-    """
+class Heartbeat:
+    """The heartbeat of this process. Make one at its start: it keeps errors logged from then on."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        #: Whoever knows more of this process' sockets tells it, or puts another in its place.
+        #: May be replaced by one that knows the process's sockets.
         self.descriptors = Descriptors()
-        #: Where its metrics can be asked for; '' for nowhere.
+        #: The URL of its metrics; '' for none.
         self.endpoint: Callable[[], str] = str
         self._clock = clock
         self._started_ms = int(time.time() * 1000)
-        self._told_s, self._told_pages = clock(), 0
-        self.look_every(_LOOK_S)
-        self._last_error = LastError()
-        logging.getLogger().addHandler(self._last_error)
+        self._last_s, self._last_pages = clock(), 0
+        self.check_growth_every(_GROWTH_CHECK_S)
+        self._last_error = ""
+        self._error_log = CallbackHandler(self._note_error, logging.ERROR)
+        logging.getLogger().addHandler(self._error_log)
 
-    def look_every(self, seconds: float) -> None:
-        """Look at descriptors so often, from now on."""
+    def check_growth_every(self, seconds: float) -> None:
         self._growth = GrowthWatch(seconds, self._clock)
 
-    def tell(self, pages: int, **more: object) -> dict[str, Any]:
-        """Return what a heartbeat tells; ``pages_per_s`` is since this was last called. Reads no network."""
+    def beat(self, pages: int, **more: object) -> dict[str, Any]:
+        """Return a heartbeat; ``pages_per_s`` is the rate since the last call."""
         now_s = self._clock()
-        seconds = now_s - self._told_s
-        rate = (pages - self._told_pages) / seconds if seconds > 0 else 0.0
-        self._told_s, self._told_pages = now_s, pages
+        seconds = now_s - self._last_s
+        rate = (pages - self._last_pages) / seconds if seconds > 0 else 0.0
+        self._last_s, self._last_pages = now_s, pages
         descriptors = self.descriptors.count()
         self._growth.note(descriptors)
         return {
@@ -94,24 +77,26 @@ class ProcessFigures:
             "open_files": open_files(),
             "descriptors": descriptors,
             "metrics": self.endpoint(),
-            "last_error": self._last_error.text,
+            "last_error": self._last_error,
         }
 
-    def beside(self) -> ProcessFigures:
-        """Return the figures of something else at work in this process: with a pace and errors of its own."""
-        other = ProcessFigures(self._clock)
+    def of_component(self) -> Heartbeat:
+        """Return the heartbeat of another component of this process, with its own speed and errors."""
+        other = Heartbeat(self._clock)
         other.descriptors, other.endpoint, other._growth = self.descriptors, self.endpoint, self._growth
         return other
 
-    def show_in(self, metrics: Metrics) -> None:
-        """Have *metrics* tell what every process has, whatever its kind."""
+    def publish_to(self, metrics: Metrics) -> None:
+        """Set the gauges of *metrics* that every kind of process has."""
         metrics.memory_bytes = memory_bytes
-        # Asked for in the order of their declaration, so the second finds what the first has counted.
+        # Gauges are read in the order of their declaration, so `last` is what `count` has just returned.
         metrics.redis_connections = lambda: self.descriptors.count()["redis"]
         metrics.open_descriptors = lambda: self.descriptors.last
         metrics.open_descriptors_max = most_descriptors
         metrics.process_start_time_seconds = lambda: self._started_ms / 1000
 
     def close(self) -> None:
-        """Hear of no more errors."""
-        logging.getLogger().removeHandler(self._last_error)
+        logging.getLogger().removeHandler(self._error_log)
+
+    def _note_error(self, message: str) -> None:
+        self._last_error = message[:_MOST_ERROR_CHARACTERS]

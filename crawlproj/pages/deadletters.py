@@ -1,4 +1,4 @@
-"""Dead letters: pages given up by the parsers, kept with their error until somebody looks."""
+"""Dead letters: pages that could not be parsed, kept with their error."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A page no parser could read. ``page`` names it: partition and lease, or its hash if it is damaged."""
+    """A page that could not be parsed. ``page`` is its id, the hash of its envelope."""
 
     page: str
     url: str
@@ -26,22 +26,22 @@ class DeadLetter:
 class DeadLetters:
     """The dead letters of one run."""
 
-    def __init__(self, door: Door, run: str) -> None:
-        self._door = door
+    def __init__(self, client: RedisClient, run: str) -> None:
+        self._client = client
         self._run = run
 
     async def list(self) -> list[DeadLetter]:
-        """Return all of them, the oldest first."""
-        values = await self._door.command("HVALS", keys.dead_letters(self._run))
+        """Return all, oldest first."""
+        values = await self._client.command("HVALS", keys.dead_letters(self._run))
         return sorted((DeadLetter(**json.loads(value)) for value in values), key=lambda letter: letter.at_ms)
 
     async def envelope(self, page: str) -> bytes | None:
-        value: bytes | None = await self._door.command("HGET", keys.dead_pages(self._run), page)
+        value: bytes | None = await self._client.command("HGET", keys.dead_pages(self._run), page)
         return value
 
     async def replay(self, page: str) -> bool:
-        """Have the parsers try *page* again; returns whether there was such a dead letter."""
-        done: int = await self._door.run(
+        """Put *page* back on the queue; returns whether there was such a dead letter."""
+        done: int = await self._client.run(
             "replay_page",
             [
                 keys.pages(self._run),

@@ -1,6 +1,8 @@
-"""A page as bytes: one version byte, then its fields as MessagePack. Never pickle."""
+"""A page as bytes: a version byte, then its fields as MessagePack. Never pickle."""
 
 from __future__ import annotations
+
+from operator import attrgetter
 
 import msgspec
 import zstandard
@@ -8,16 +10,16 @@ import zstandard
 from crawlproj.errors import BadEnvelope
 from crawlproj.model.records import Page
 
-#: First byte of every envelope. A new layout takes a new byte.
+#: First byte of every envelope. A new layout needs a new byte.
 VERSION = b"\xe3"
-#: Below this many bytes compressing costs more than it saves.
+#: Below this size compressing costs more than it saves.
 _SMALL_BYTES = 1024
-#: No page is larger; a size beyond it in an envelope means damage.
+#: No page is larger; a greater size in an envelope means damage.
 _LARGEST_BYTES = 1 << 30
 
 
 class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The fields in the order they are written; a change of it is a new version."""
+    """The fields of a `Page` in the order they are written; another order needs a new version."""
 
     url: str
     run: str
@@ -28,7 +30,7 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     latency_ms: int
     headers: dict[str, str]
     body: bytes
-    #: Bytes of the body before we compressed it, or -1 when it is as it came from the server.
+    #: Bytes of the body before we compressed it; -1 if we did not.
     plain_bytes: int
     shard: int
     attempt: int
@@ -41,10 +43,14 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     hops: int
 
 
+_BODY = _Envelope.__struct_fields__.index("body")
+_all_but_body = attrgetter(
+    *(name for name in _Envelope.__struct_fields__ if name not in ("body", "plain_bytes"))
+)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
-#: One for all pages: a new one for each costs a third more. So pages are packed, and unpacked, in one thread.
-#: By level 1 as it is for large inputs: what zstd itself takes for small ones costs 8 % more and saves 1 %.
+#: Shared, so pages are packed and unpacked in one thread: a new one per page costs a third more. The
+#: parameters of level 1 for large inputs: those zstd picks for small ones cost 8 % more time and save 1 %.
 _compressor = zstandard.ZstdCompressor(
     compression_params=zstandard.ZstdCompressionParameters.from_level(1, write_content_size=True)
 )
@@ -58,29 +64,8 @@ def pack(page: Page) -> bytes:
         smaller = _compressor.compress(body)
         if len(smaller) < len(body):
             body, plain_bytes = smaller, len(body)
-    return VERSION + _encoder.encode(
-        _Envelope(
-            url=page.url,
-            run=page.run,
-            domain=page.domain,
-            depth=page.depth,
-            status=page.status,
-            fetched_at_ms=page.fetched_at_ms,
-            latency_ms=page.latency_ms,
-            headers=page.headers,
-            body=body,
-            plain_bytes=plain_bytes,
-            shard=page.shard,
-            attempt=page.attempt,
-            partition=page.partition,
-            lease=page.lease,
-            truncated=page.truncated,
-            redirected_from=page.redirected_from,
-            error=page.error,
-            sitemap_level=page.sitemap_level,
-            hops=page.hops,
-        )
-    )
+    others = _all_but_body(page)
+    return VERSION + _encoder.encode((*others[:_BODY], body, plain_bytes, *others[_BODY:]))
 
 
 def unpack(data: bytes) -> Page:
@@ -95,26 +80,9 @@ def unpack(data: bytes) -> Page:
         body = fields.body if fields.plain_bytes < 0 else _decompress(fields.body, fields.plain_bytes)
     except (msgspec.DecodeError, UnicodeDecodeError, zstandard.ZstdError, ValueError) as exc:
         raise BadEnvelope(f"page record of {len(data)} bytes is damaged: {exc}") from exc
-    return Page(
-        url=fields.url,
-        run=fields.run,
-        domain=fields.domain,
-        depth=fields.depth,
-        status=fields.status,
-        fetched_at_ms=fields.fetched_at_ms,
-        latency_ms=fields.latency_ms,
-        headers=fields.headers,
-        body=body,
-        shard=fields.shard,
-        attempt=fields.attempt,
-        partition=fields.partition,
-        lease=fields.lease,
-        truncated=fields.truncated,
-        redirected_from=fields.redirected_from,
-        error=fields.error,
-        sitemap_level=fields.sitemap_level,
-        hops=fields.hops,
-    )
+    others = _all_but_body(fields)
+    values = (*others[:_BODY], body, *others[_BODY:])
+    return Page(*values)
 
 
 def _came_compressed(headers: dict[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Bodies as servers compress them, made plain: never past a limit, and never failing."""
+"""Decompresses HTTP bodies, never beyond a limit and without failing."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import brotli
 import zstandard
 from isal import isal_zlib
 
-#: More layers than this are nobody's honest answer.
+#: No honest server uses more layers.
 _MOST_LAYERS = 4
 _CHUNK_BYTES = 65_536
 _PIECE_BYTES = 1024
 _GZIP = 16 + zlib.MAX_WBITS
 #: RFC 9659 allows no larger window for Content-Encoding: zstd.
 _ZSTD_WINDOW_BYTES = 8 << 20
-#: A block takes 4 bytes at least and gives 128 KiB at most: 4 MiB from one piece.
+#: A block has at least 4 bytes and gives at most 128 KiB: 4 MiB from one piece.
 _ZSTD_PIECE_BYTES = 128
 
 
 def inflate(body: bytes, content_encoding: str, max_bytes: int) -> tuple[bytes, bool]:
-    """Return *body* without its encodings, and whether some of it is missing.
+    """Return *body* decompressed, and whether some of it is missing.
 
-    At most *max_bytes* come back, and no layer is inflated further. Of a damaged stream comes what could
-    be read. An encoding we do not know ends it: the body comes back as it is at that layer.
+    At most *max_bytes* are returned, and no layer is inflated further; of a damaged stream, what could be
+    read. At an unknown encoding it stops and returns the body as it is at that layer.
     """
     layers = [name for part in content_encoding.lower().split(",") if (name := part.strip())]
     truncated = False
@@ -45,12 +45,12 @@ def inflate(body: bytes, content_encoding: str, max_bytes: int) -> tuple[bytes, 
 
 def _gzip(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
     if not body.startswith(b"\x1f\x8b"):
-        # Servers label plain bodies as gzip; what is plain already is as good as inflated.
+        # Some servers label plain bodies as gzip.
         return body, False
     first, missing, position = _inflated(body, max_bytes, _GZIP)
     members, left_bytes = [first], max_bytes - len(first)
-    # A gzip stream may have several members; anything else behind the first is padding. By position, since
-    # a body may be made of a hundred thousand empty ones, and copying the rest for each would take minutes.
+    # A gzip stream may have several members; anything else after the first is padding. By position, since a
+    # body may have a hundred thousand empty ones, and copying the rest for each would take minutes.
     while not missing and body.startswith(b"\x1f\x8b", position):
         member, missing, position = _salvaged(body, position, left_bytes, _GZIP)
         members.append(member)
@@ -59,7 +59,7 @@ def _gzip(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def _deflate(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
-    # The standard says zlib; some servers send the bare stream.
+    # The standard says zlib; some servers send a raw stream.
     out, missing, _ = _inflated(body, max_bytes, zlib.MAX_WBITS)
     if missing and not out:
         out, missing, _ = _inflated(body, max_bytes, -zlib.MAX_WBITS)
@@ -67,7 +67,7 @@ def _deflate(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
 
 
 def _inflated(body: bytes, max_bytes: int, window: int) -> tuple[bytes, bool, int]:
-    """Inflate the stream that *body* starts with, as `_salvaged` does, but fast if there is nothing wrong."""
+    """Inflate the stream at the start of *body*, like `_salvaged`, but faster if it is intact."""
     stream = isal_zlib.decompressobj(window)
     try:
         out = stream.decompress(body, max_bytes + 1)
@@ -81,12 +81,12 @@ def _inflated(body: bytes, max_bytes: int, window: int) -> tuple[bytes, bool, in
 
 
 def _salvaged(body: bytes, position: int, max_bytes: int, window: int) -> tuple[bytes, bool, int]:
-    """Inflate the stream at *position*: return what came out, whether some is missing, and where it ends."""
+    """Inflate the stream at *position*; returns the output, whether some is missing, and where it ends."""
     stream = zlib.decompressobj(window)
     out = bytearray()
     try:
         while position < len(body) and not stream.eof and len(out) <= max_bytes:
-            # In small pieces: of a piece that fails zlib gives nothing, but the ones before are ours.
+            # In small pieces, since zlib returns nothing of a piece that fails.
             piece = body[position : position + _PIECE_BYTES]
             position += len(piece)
             while piece and len(out) <= max_bytes:
@@ -125,7 +125,7 @@ def _zstd(body: bytes, max_bytes: int) -> tuple[bytes, bool]:
         while position < len(body) and len(out) <= max_bytes:
             if stream.eof:
                 stream = decompressor.decompressobj()
-            # This library has no limit for what comes out, only for what goes in.
+            # The library cannot limit its output, only its input.
             piece = body[position : position + _ZSTD_PIECE_BYTES]
             out += stream.decompress(piece)
             position += len(piece) - len(stream.unused_data)

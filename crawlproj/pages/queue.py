@@ -1,8 +1,8 @@
-"""The page queue as its parsers see it: each takes pages onto a list of its own until they are stored.
+"""The page queue: each parser takes pages onto a list of its own until they are stored.
 
-A page is in the queue or in the list of one parser; only the commit of a segment removes it. The name of
-a parser must be new for each process: a list that was taken back then never grows again, and its length
-alone tells a parser that came back too late from one that still owns its pages.
+A page is in the queue or on the list of one parser; only the commit of a segment removes it. Every parser
+process needs a new name: then a reclaimed list never grows again, and its length alone shows whether a parser
+still owns its pages.
 """
 
 from __future__ import annotations
@@ -13,49 +13,46 @@ from dataclasses import asdict
 
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 
-#: A batch ends with the page that makes it so large; Redis and the parser each hold it as a whole.
+#: The page that exceeds this is the last of its batch; Redis and the parser hold a batch in memory.
 _BATCH_BYTES = 8_000_000
 
 
 class PageQueue:
-    """All page traffic of one run. One parser uses one of these; others may look."""
+    """The page queue of one run, for one parser."""
 
-    def __init__(self, door: Door, run: str) -> None:
-        self._door = door
+    def __init__(self, client: RedisClient, run: str) -> None:
+        self._client = client
         self._run = run
         self._held: dict[str, int] = {}
         self._heartbeats: dict[str, str] = {}
-        #: When the run was created, as of the last `take`: another one was emptied in between.
+        #: When the run was created, as of the last `take`; it changes when the run is emptied.
         self.run_created = b""
 
     async def heartbeat(
         self, parser: str, now_ms: int, process: ProcessName | None = None, **facts: object
     ) -> None:
-        """Say that *parser* lives, and as which process. *facts* are for people who look."""
+        """Publish that *parser* is alive, and as which process; *facts* are shown by `scrapy status`."""
         beat = json.dumps({"at_ms": now_ms, "process": process and asdict(process), **facts})
         self._heartbeats[parser] = beat
-        await self._door.command("HSET", keys.parsers(self._run), parser, beat)
+        await self._client.run("write_fields", [keys.parsers(self._run)], [0, parser, beat])
 
     async def take(self, parser: str, most: int, wait_s: float = 0.0) -> list[bytes]:
         """Take up to *most* pages, fewer if they are large, waiting up to *wait_s* for the first.
 
-        They stay on the list of *parser*, which must have shown a heartbeat, until it commits them.
-        Raises Fenced when pages taken earlier were taken back.
+        They stay on the list of *parser*, which must have sent a heartbeat, until it commits them.
+        Raises Fenced when pages taken earlier were reclaimed.
         """
         if wait_s > 0:
-            # The head moved onto itself: this waits for a page and takes none, so nothing can get lost
-            # on a connection that breaks meanwhile.
+            # Moves the head onto itself: it waits for a page without taking it, so nothing is lost when the
+            # connection breaks.
             pages = keys.pages(self._run)
-            await self._door.block("BLMOVE", pages, pages, "LEFT", "LEFT", timeout_s=wait_s)
-        return await self._take(parser, most)
-
-    async def _take(self, parser: str, most: int) -> list[bytes]:
+            await self._client.block("BLMOVE", pages, pages, "LEFT", "LEFT", timeout_s=wait_s)
         taken: list[bytes]
         held = self._held.get(parser, 0)
-        created, taken = await self._door.run(
+        created, taken = await self._client.run(
             "take_pages",
             [
                 keys.pages(self._run),
@@ -75,11 +72,10 @@ class PageQueue:
     ) -> None:
         """Acknowledge the *count* oldest pages of *parser* and record *segment*, in one step.
 
-        Repeating it changes nothing. Raises Fenced when the pages were taken back: the segment must then
-        be discarded.
+        Repeating it is safe. Raises Fenced when the pages were reclaimed: discard the segment then.
         """
         amounts = [part for item in (counters or {}).items() for part in item]
-        await self._door.run(
+        await self._client.run(
             "commit_segment",
             [
                 keys.pages_taken(self._run, parser),
@@ -91,11 +87,11 @@ class PageQueue:
         self._held[parser] -= count
 
     async def fail(self, parser: str, raw: bytes, letter: DeadLetter, most_attempts: int) -> bool:
-        """Give up a page that *parser* could not read: it waits at the end of the queue for another try.
+        """Return a page that *parser* could not parse to the end of the queue for another attempt.
 
-        The one that fails for the *most_attempts*-th time becomes a dead letter. Returns whether it did.
+        At the *most_attempts*-th failure it becomes a dead letter; returns whether it did.
         """
-        failed: int = await self._door.run(
+        failed: int = await self._client.run(
             "fail_page",
             [
                 keys.pages_taken(self._run, parser),
@@ -113,38 +109,40 @@ class PageQueue:
 
     async def page_at(self, parser: str, position: int) -> bytes | None:
         """Return the page at *position* of the list of *parser*."""
-        raw: bytes | None = await self._door.command("LINDEX", keys.pages_taken(self._run, parser), position)
+        raw: bytes | None = await self._client.command(
+            "LINDEX", keys.pages_taken(self._run, parser), position
+        )
         return raw
 
     def forget(self, parser: str) -> None:
-        """Begin anew after Fenced: *parser* no longer believes to hold any page."""
+        """Start over after Fenced: *parser* holds no pages."""
         self._held.pop(parser, None)
 
     async def leave(self, parser: str) -> int:
-        """Give back what *parser* holds and forget it; return how many pages that were."""
+        """Return the pages of *parser* to the queue and remove it; returns how many."""
         self.forget(parser)
         beat = self._heartbeats.pop(parser, None)
-        return max(0, await self._take_back(parser, beat.encode())) if beat else 0
+        return max(0, await self._reclaim(parser, beat.encode())) if beat else 0
 
-    async def take_back_dead(self, now_ms: int, silent_ms: int) -> dict[str, int]:
+    async def reclaim_dead(self, now_ms: int, silent_ms: int) -> dict[str, int]:
         """Return the pages of dead parsers to the head of the queue.
 
-        Dead is who was silent for longer than *silent_ms*, or whose process is gone from this machine.
-        Returns the dead and how many pages each had.
+        A parser is dead if silent for longer than *silent_ms*, or if its process is gone from this machine.
+        Returns the dead parsers and how many pages each had.
         """
         dead = {}
         for parser, beat in (await self._parsers()).items():
             record = json.loads(beat)
-            is_gone = record["process"] and ProcessName(**record["process"]).is_dead()
+            is_gone = record["process"] and ProcessName.read(record["process"]).is_dead()
             if is_gone or now_ms - record["at_ms"] > silent_ms:
-                pages = await self._take_back(parser, beat)
+                pages = await self._reclaim(parser, beat)
                 if pages >= 0:
                     dead[parser] = pages
         return dead
 
-    async def _take_back(self, parser: str, beat: bytes) -> int:
-        pages: int = await self._door.run(
-            "take_back_pages",
+    async def _reclaim(self, parser: str, beat: bytes) -> int:
+        pages: int = await self._client.run(
+            "reclaim_pages",
             [
                 keys.pages(self._run),
                 keys.pages_taken(self._run, parser),
@@ -157,23 +155,23 @@ class PageQueue:
 
     async def length(self) -> int:
         """Return how many pages wait for a parser."""
-        length: int = await self._door.command("LLEN", keys.pages(self._run))
+        length: int = await self._client.command("LLEN", keys.pages(self._run))
         return length
 
     async def parsers(self) -> set[str]:
-        """Return the parsers that were not found dead."""
+        """Return the parsers not known to be dead."""
         return set(await self._parsers())
 
     async def segments(self) -> set[str]:
         """Return the names of all committed segments."""
-        names: list[bytes] = await self._door.command("HKEYS", keys.segments(self._run))
+        names: list[bytes] = await self._client.command("HKEYS", keys.segments(self._run))
         return {name.decode() for name in names}
 
     async def now_ms(self) -> int:
-        """Return the time by Redis' clock, the one clock parsers on several machines share."""
-        seconds, micros = await self._door.command("TIME")
+        """Return the time by Redis's clock, which parsers on all machines share."""
+        seconds, micros = await self._client.command("TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def _parsers(self) -> dict[str, bytes]:
-        flat: list[bytes] = await self._door.command("HGETALL", keys.parsers(self._run))
+        flat: list[bytes] = await self._client.command("HGETALL", keys.parsers(self._run))
         return {name.decode(): beat for name, beat in zip(flat[::2], flat[1::2], strict=True)}

@@ -9,7 +9,7 @@ from crawlproj.parsing.dates import MONTH_OF
 
 _MOST_CHARS = 200
 _MOST_AUTHORS = 50
-#: A byline with more is a sentence; and what stands behind the first ones is about somebody else.
+#: A byline with more is a sentence; and what follows the first ones is about other people.
 _MOST_WORDS = 5
 _MOST_BYLINES = 3
 
@@ -28,7 +28,7 @@ _END_OF_NAME = re.compile(
 )
 _MONTH_AT_END = re.compile(rf"(?:{'|'.join(sorted(MONTH_OF, key=len, reverse=True))})\.?,?$", re.IGNORECASE)
 _AROUND = " ,;:|/-–—•·()"
-#: What stands for no person.
+#: Not the name of a person.
 _NOBODY = frozenset({
     "admin", "administrator", "anonymous", "author", "authors", "default", "editor", "false", "guest",
     "n/a", "na", "name", "none", "null", "root", "superuser", "true", "undefined", "unknown", "user",
@@ -37,7 +37,7 @@ _NOBODY = frozenset({
 
 
 def authors_of(names: list[str]) -> list[str]:
-    """Return the people in *names*, each once: without "By", addresses, and what stands for nobody."""
+    """Return the people in *names*, each once: without "By", addresses and placeholders."""
     authors: dict[str, str] = {}
     for name in names[: 4 * _MOST_AUTHORS]:
         if len(name) > _MOST_AUTHORS * _MOST_CHARS:
@@ -64,7 +64,7 @@ def in_bylines(bylines: list[str]) -> list[str]:
 
 
 def _person(name: str) -> str | None:
-    """Return *name* as one line, without what is no part of it; None if that leaves nobody."""
+    """Return *name* as one line, without what does not belong to it; None if nothing is left."""
     name = " ".join(name.split())
     if name.startswith(("http:", "https:", "//", "@")):
         return None

@@ -10,116 +10,78 @@ from resiliparse.parse.encoding import detect_encoding  # type: ignore[import-un
 
 from crawlproj.parsing.html import valid_utf8
 
-#: How far into a body a declaration is looked for; the HTML standard's own number.
+#: How far into a body to search for a declaration; the HTML standard's own number.
 _PRESCAN_BYTES = 1024
-#: How far it is looked for in a body that is not UTF-8 either: browsers start over when they meet a late one.
+#: How far to search a body that is not UTF-8 either: browsers start over at a late declaration.
 _LATE_BYTES = 65_536
 #: How much of a body that declares nothing is shown to the detector.
 _GUESS_BYTES = 16_384
 
-#: The labels of the Encoding standard, and the Python codec that comes nearest to each of its encodings.
-#: Only these are ever used: Python also knows codecs that are no text, or very slow on purpose (punycode).
-_ENCODINGS: dict[str, tuple[str, str]] = {
-    "utf-8": ("utf-8", "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8"),
-    "ibm866": ("cp866", "866 cp866 csibm866"),
-    "iso-8859-2": (
-        "iso8859-2",
-        """
-        csisolatin2 iso-ir-101 iso8859-2 iso88592 iso_8859-2 iso_8859-2:1987 l2 latin2
-        """,
-    ),
-    "iso-8859-3": (
-        "iso8859-3",
-        """
-        csisolatin3 iso-ir-109 iso8859-3 iso88593 iso_8859-3 iso_8859-3:1988 l3 latin3
-        """,
-    ),
-    "iso-8859-4": (
-        "iso8859-4",
-        """
-        csisolatin4 iso-ir-110 iso8859-4 iso88594 iso_8859-4 iso_8859-4:1988 l4 latin4
-        """,
-    ),
-    "iso-8859-5": (
-        "iso8859-5",
-        """
-        csisolatincyrillic cyrillic iso-ir-144 iso8859-5 iso88595 iso_8859-5 iso_8859-5:1988
-        """,
-    ),
-    "iso-8859-6": (
-        "iso8859-6",
-        """
-        arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6-e iso-8859-6-i
-        iso-ir-127 iso8859-6 iso88596 iso_8859-6 iso_8859-6:1987
-        """,
-    ),
-    "iso-8859-7": (
-        "iso8859-7",
-        """
-        csisolatingreek ecma-118 elot_928 greek greek8 iso-ir-126 iso8859-7 iso88597 iso_8859-7
-        iso_8859-7:1987 sun_eu_greek
-        """,
-    ),
-    "iso-8859-8": (
-        "iso8859-8",
-        """
-        csiso88598e csisolatinhebrew hebrew iso-8859-8-e iso-ir-138 iso8859-8 iso88598 iso_8859-8
-        iso_8859-8:1988 visual
-        """,
-    ),
-    "iso-8859-8-i": ("iso8859-8", "csiso88598i logical"),
-    "iso-8859-10": ("iso8859-10", "csisolatin6 iso-ir-157 iso8859-10 iso885910 l6 latin6"),
-    "iso-8859-13": ("iso8859-13", "iso8859-13 iso885913"),
-    "iso-8859-14": ("iso8859-14", "iso8859-14 iso885914"),
-    "iso-8859-15": ("iso8859-15", "csisolatin9 iso8859-15 iso885915 iso_8859-15 l9"),
-    "iso-8859-16": ("iso8859-16", ""),
-    "koi8-r": ("koi8-r", "cskoi8r koi koi8 koi8_r"),
-    "koi8-u": ("koi8-u", "koi8-ru"),
-    "macintosh": ("mac-roman", "csmacintosh mac x-mac-roman"),
-    "windows-874": ("cp874", "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620"),
-    "windows-1250": ("cp1250", "cp1250 x-cp1250"),
-    "windows-1251": ("cp1251", "cp1251 x-cp1251"),
-    "windows-1252": (
-        "cp1252",
-        """
-        ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 iso88591
-        iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii x-cp1252
-        """,
-    ),
-    "windows-1253": ("cp1253", "cp1253 x-cp1253"),
-    "windows-1254": (
-        "cp1254",
-        """
-        cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 l5
-        latin5 x-cp1254
-        """,
-    ),
-    "windows-1255": ("cp1255", "cp1255 x-cp1255"),
-    "windows-1256": ("cp1256", "cp1256 x-cp1256"),
-    "windows-1257": ("cp1257", "cp1257 x-cp1257"),
-    "windows-1258": ("cp1258", "cp1258 x-cp1258"),
-    "x-mac-cyrillic": ("mac-cyrillic", "x-mac-ukrainian"),
-    "gbk": ("gb18030", "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 iso-ir-58 x-gbk"),
-    "gb18030": ("gb18030", ""),
-    "big5": ("big5hkscs", "big5-hkscs cn-big5 csbig5 x-x-big5"),
-    "euc-jp": ("euc_jp", "cseucpkdfmtjapanese x-euc-jp"),
-    "iso-2022-jp": ("iso2022_jp", "csiso2022jp"),
-    "shift_jis": ("cp932", "csshiftjis ms932 ms_kanji shift-jis sjis windows-31j x-sjis"),
-    "euc-kr": (
-        "cp949",
-        """
-        cseuckr csksc56011987 iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601
-        windows-949
-        """,
-    ),
-    "utf-16be": ("utf-16-be", "unicodefffe"),
-    "utf-16le": ("utf-16-le", "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16"),
+#: The encodings of the Encoding standard, and their labels.
+_LABELS = {
+    "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8",
+    "ibm866": "866 cp866 csibm866",
+    "iso-8859-2": "csisolatin2 iso-ir-101 iso8859-2 iso88592 iso_8859-2 iso_8859-2:1987 l2 latin2",
+    "iso-8859-3": "csisolatin3 iso-ir-109 iso8859-3 iso88593 iso_8859-3 iso_8859-3:1988 l3 latin3",
+    "iso-8859-4": "csisolatin4 iso-ir-110 iso8859-4 iso88594 iso_8859-4 iso_8859-4:1988 l4 latin4",
+    "iso-8859-5": "csisolatincyrillic cyrillic iso-ir-144 iso8859-5 iso88595 iso_8859-5 iso_8859-5:1988",
+    "iso-8859-6": "arabic asmo-708 csiso88596e csiso88596i csisolatinarabic ecma-114 iso-8859-6-e "
+    "iso-8859-6-i iso-ir-127 iso8859-6 iso88596 iso_8859-6 iso_8859-6:1987",
+    "iso-8859-7": "csisolatingreek ecma-118 elot_928 greek greek8 iso-ir-126 iso8859-7 iso88597 iso_8859-7 "
+    "iso_8859-7:1987 sun_eu_greek",
+    "iso-8859-8": "csiso88598e csisolatinhebrew hebrew iso-8859-8-e iso-ir-138 iso8859-8 iso88598 "
+    "iso_8859-8 iso_8859-8:1988 visual",
+    "iso-8859-8-i": "csiso88598i logical",
+    "iso-8859-10": "csisolatin6 iso-ir-157 iso8859-10 iso885910 l6 latin6",
+    "iso-8859-13": "iso8859-13 iso885913",
+    "iso-8859-14": "iso8859-14 iso885914",
+    "iso-8859-15": "csisolatin9 iso8859-15 iso885915 iso_8859-15 l9",
+    "iso-8859-16": "",
+    "koi8-r": "cskoi8r koi koi8 koi8_r",
+    "koi8-u": "koi8-ru",
+    "macintosh": "csmacintosh mac x-mac-roman",
+    "windows-874": "dos-874 iso-8859-11 iso8859-11 iso885911 tis-620",
+    "windows-1250": "cp1250 x-cp1250",
+    "windows-1251": "cp1251 x-cp1251",
+    "windows-1252": "ansi_x3.4-1968 ascii cp1252 cp819 csisolatin1 ibm819 iso-8859-1 iso-ir-100 iso8859-1 "
+    "iso88591 iso_8859-1 iso_8859-1:1987 l1 latin1 us-ascii x-cp1252",
+    "windows-1253": "cp1253 x-cp1253",
+    "windows-1254": "cp1254 csisolatin5 iso-8859-9 iso-ir-148 iso8859-9 iso88599 iso_8859-9 iso_8859-9:1989 "
+    "l5 latin5 x-cp1254",
+    "windows-1255": "cp1255 x-cp1255",
+    "windows-1256": "cp1256 x-cp1256",
+    "windows-1257": "cp1257 x-cp1257",
+    "windows-1258": "cp1258 x-cp1258",
+    "x-mac-cyrillic": "x-mac-ukrainian",
+    "gbk": "chinese csgb2312 csiso58gb231280 gb2312 gb_2312 gb_2312-80 iso-ir-58 x-gbk",
+    "gb18030": "",
+    "big5": "big5-hkscs cn-big5 csbig5 x-x-big5",
+    "euc-jp": "cseucpkdfmtjapanese x-euc-jp",
+    "iso-2022-jp": "csiso2022jp",
+    "shift_jis": "csshiftjis ms932 ms_kanji shift-jis sjis windows-31j x-sjis",
+    "euc-kr": "cseuckr csksc56011987 iso-ir-149 korean ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 "
+    "windows-949",
+    "utf-16be": "unicodefffe",
+    "utf-16le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16",
     # Not read at all: encodings in which ASCII bytes can hide other characters, and scripts with them.
-    "replacement": ("", "csiso2022kr hz-gb-2312 iso-2022-cn iso-2022-cn-ext iso-2022-kr"),
-    "x-user-defined": ("latin-1", ""),
+    "replacement": "csiso2022kr hz-gb-2312 iso-2022-cn iso-2022-cn-ext iso-2022-kr",
+    "x-user-defined": "",
 }
-_NAMES = {label: name for name, (_, labels) in _ENCODINGS.items() for label in (name, *labels.split())}
-#: Fewer bytes beyond ASCII than this tell the detector nothing.
+_NAMES = {label: name for name, labels in _LABELS.items() for label in (name, *labels.split())}
+#: The Python codec that comes nearest to an encoding, where it has another name. Only these and those above
+#: are ever used: Python also has codecs that are not for text, or very slow by design (punycode).
+_CODECS = {
+    "iso-8859-8-i": "iso8859-8",
+    "windows-874": "cp874",
+    "x-mac-cyrillic": "mac-cyrillic",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "euc-jp": "euc_jp",
+    "shift_jis": "cp932",
+    "euc-kr": "cp949",
+    "x-user-defined": "latin-1",
+}
+#: With fewer bytes beyond ASCII the detector can only guess.
 _FEWEST_HIGH = 16
 _HIGH = bytes(range(0x80, 0x100))
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
@@ -156,8 +118,8 @@ _LEADS = {
 }
 #: Rows of EUC-JP with the characters of NEC and IBM.
 _VENDOR_ROWS = (0xAD, 0xF9, 0xFA, 0xFB, 0xFC)
-_MULTI_BYTE = frozenset((*_LEADS, "utf-8", "utf-16-le", "utf-16-be", "iso2022_jp"))
-#: A body with more errors is in some other encoding, or no text at all.
+_MULTI_BYTE = frozenset((*_LEADS, "utf-8", "utf-16le", "utf-16be", "iso-2022-jp"))
+#: A body with more errors is in some other encoding, or not text at all.
 _MOST_ERRORS = 100_000
 _ERRORS = "crawlproj.charset"
 
@@ -184,9 +146,9 @@ _XML_ENCODING = re.compile(rb"<\?xml[^>]*?encoding[\x00- ]*=[\x00- ]*([\"'])([^\
 def decode(body: bytes, content_type: str, truncated: bool, *, has_markup: bool = True) -> tuple[str, str]:
     """Return the text of *body* and the standard's name of its charset.
 
-    In order: byte order mark, header, declaration in the first bytes, and for what declares nothing
-    there UTF-16 by its zeros, UTF-8 if it is valid, a later declaration, or a guess. Never fails: what
-    is wrong becomes U+FFFD. *truncated* says that the last character may be cut, *has_markup* that the
+    In order: byte order mark, header, declaration in the first bytes, and for a body that declares nothing
+    there UTF-16 by its zeros, UTF-8 if it is valid, a later declaration, or a guess. Never fails:
+    invalid bytes become U+FFFD. *truncated* says that the last character may be cut, *has_markup* that the
     body can declare anything.
     """
     body, name, _ = _identify(body, content_type, truncated, has_markup)
@@ -196,14 +158,14 @@ def decode(body: bytes, content_type: str, truncated: bool, *, has_markup: bool 
 def transcode(body: bytes, content_type: str, truncated: bool) -> tuple[bytes, str]:
     """Return *body*, which has markup, in valid UTF-8, and the name of its charset as `decode` finds it.
 
-    What is valid already, as nearly all bodies are, comes back as it is, without a copy.
+    A valid body, as nearly all are, is returned as it is, without a copy.
     """
     body, name, is_utf8 = _identify(body, content_type, truncated, has_markup=True)
     return (body if is_utf8 else _decode(body, name, truncated).encode("utf-8", "replace")), name
 
 
 def name_of(label: str) -> str | None:
-    """Return the standard's name, in small letters, for a charset label; None for what is not one."""
+    """Return the standard's name, in lower case, for a charset label; None for an unknown one."""
     return _NAMES.get(label.strip("\t\n\f\r ").lower())
 
 
@@ -217,7 +179,7 @@ def prescan(start: bytes) -> str | None:
     while markup := _MARKUP.search(start, position):
         position = markup.end()
         if markup[1]:
-            # The dashes of "<!-->" are those of its end, too.
+            # The dashes of "<!-->" also end it.
             end = start.find(b"-->", position - 2)
             if end < 0:
                 break
@@ -239,7 +201,7 @@ def prescan(start: bytes) -> str | None:
 
 
 def _attributes(start: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of the tag that goes on at *position*, and where it ends."""
+    """Return the attributes of the tag that continues at *position*, and where it ends."""
     attributes: dict[bytes, bytes] = {}
     while attribute := _ATTRIBUTE.match(start, position):
         position = attribute.end()
@@ -271,7 +233,7 @@ def _readable(name: str | None) -> str | None:
 def _identify(body: bytes, content_type: str, truncated: bool, has_markup: bool) -> tuple[bytes, str, bool]:
     """Return *body* without its mark, the name of its charset, and whether it is known to be valid UTF-8.
 
-    Of a body that is, a character cut off at the end is left out.
+    If it is, a character cut off at its end is dropped.
     """
     mark, marked = next((pair for pair in _MARKS if body.startswith(pair[0])), (b"", None))
     body = body[len(mark) :]
@@ -297,10 +259,6 @@ def _utf8_end(body: bytes, truncated: bool) -> int | None:
     return end
 
 
-def _high_bytes(body: bytes) -> int:
-    return len(body) - len(body.translate(None, _HIGH))
-
-
 def _of_header(content_type: str) -> str | None:
     found = _HEADER_CHARSET.search(content_type)
     return name_of(found[1] or found[2] or found[3] or "") if found else None
@@ -322,7 +280,7 @@ def _utf16_by_zeros(body: bytes) -> str | None:
 
 def _guess(body: bytes) -> str:
     start = body[:_GUESS_BYTES]
-    if _high_bytes(start) < _FEWEST_HIGH:
+    if len(start) - len(start.translate(None, _HIGH)) < _FEWEST_HIGH:
         return "windows-1252"
     guess: str | None = detect_encoding(start)
     name = name_of(guess) if guess else None
@@ -333,7 +291,7 @@ def _guess(body: bytes) -> str:
 def _decode(body: bytes, name: str, truncated: bool) -> str:
     if name == "replacement":
         return "\ufffd" if body else ""
-    codec = _ENCODINGS[name][0]
+    codec = _CODECS.get(name, name)
     if codec not in _MULTI_BYTE:
         return codecs.charmap_decode(body, "strict", _table(name))[0]
     make_decoder = codecs.getincrementaldecoder(codec)
@@ -341,7 +299,7 @@ def _decode(body: bytes, name: str, truncated: bool) -> str:
     # Our own error handler takes 0.7 us for each.
     if codec in _LEADS and 0 < text.count("\ufffd") <= _MOST_ERRORS:
         text = make_decoder(_ERRORS).decode(body, final=not truncated)
-    # Looked for one by one: hardly any text has one of them, and translate() takes 60 ns a character.
+    # Searched one by one: hardly any text has one of them, and translate() takes 60 ns a character.
     if any(chr(code) in text for code in _CORRECTIONS.get(name, ())):
         text = text.translate(_CORRECTIONS[name])
     return text
@@ -350,15 +308,15 @@ def _decode(body: bytes, name: str, truncated: bool) -> str:
 @cache
 def _table(name: str) -> str:
     """Return the character of each byte: that of Python's codec; where it has none, the control character."""
-    table = dict(enumerate(bytes(range(256)).decode(_ENCODINGS[name][0], "replace")))
+    table = dict(enumerate(bytes(range(256)).decode(_CODECS.get(name, name), "replace")))
     gaps = {code: chr(code) for code in range(0x80, 0xA0) if table[code] == "\ufffd"}
     return "".join((table | gaps | _OTHER_BYTES.get(name, {})).values())
 
 
 def _multi_byte_error(error: UnicodeError) -> tuple[str, int]:
-    """Return what the standard has for bytes that Python's codec cannot read, and where to go on.
+    """Return what the standard has for bytes that Python's codec cannot read, and where to continue.
 
-    Of a pair that is no character the second byte is dropped, too, unless it is ASCII: it may be markup.
+    The second byte of an invalid pair is dropped, too, unless it is ASCII: it may be markup.
     """
     assert isinstance(error, UnicodeDecodeError)
     start, body = error.start, error.object

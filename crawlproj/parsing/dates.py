@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta, timezone
 #: No date needs more.
 _MOST_CHARS = 200
 _OLDEST_YEAR, _LAST_YEAR = 1800, 2999
-#: URLs and Unix times of earlier years are numbers of something else.
+#: In URLs and Unix times, an earlier year means the number is not a date.
 _OLDEST_WEB_YEAR = 1990
-#: What programs write that know no date.
+#: What programs write when they have no date.
 _PLACEHOLDERS = frozenset({date(1970, 1, 1), date(1969, 12, 31), date(1900, 1, 1)})
 
 _MONTHS = (
@@ -57,7 +57,7 @@ _DMY = re.compile(
 _MDY = re.compile(
     _NAME + r"\.?[\s-]*(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?,?[\s-]+(?P<year>[12][0-9]{3})(?![0-9:])"
 )
-#: Of C's ``ctime``, where the year stands behind the clock.
+#: As C's ``ctime`` writes it, the year after the time.
 _CTIME = re.compile(
     _NAME + r"\s+(?P<day>[0-9]{1,2})\s+" + _TIME + r"\s*" + _ZONE + r"\s*(?P<year>[12][0-9]{3})(?![0-9])"
 )
@@ -75,7 +75,7 @@ _IN_PATH = re.compile(
 def moment_of(text: str) -> datetime | None:
     """Return the moment that *text* names, in the time zone it names; None if it names none, or several days.
 
-    A date without a time is midnight, and a time without a zone is taken for one of UTC, so that the day is
+    A date without a time is midnight, and a time without a zone is taken as UTC, so that the day is
     always the one that was written.
     """
     text = text.strip()
@@ -157,7 +157,7 @@ def _of_match(match: re.Match[str]) -> datetime | None:
 
 
 def _by_order(first: int, then: int, year: int, mark: str) -> datetime | None:
-    """Return the day of a date in numbers: with dots the day is first, else one of them must be no month."""
+    """Return the day of a date in numbers: with dots the day is first, else the order must be clear."""
     if mark == "." or first > 12 or first == then:
         return _day(year, then, first)
     return _day(year, first, then) if then > 12 else None
@@ -171,7 +171,7 @@ def _day(year: int, month: int, day: int) -> datetime | None:
 
 
 def _with_clock(day: datetime | None, clock: re.Match[str] | None) -> datetime | None:
-    """Return *day* at the time that *clock* found; the day alone where that is no time."""
+    """Return *day* at the time that *clock* found; the day alone if that is not a valid time."""
     if day is None or clock is None:
         return day
     groups = clock.groupdict()

@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import unescape
-from typing import cast
 
 from parsel import Selector
 
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Heading, Page
-from crawlproj.model.urls import UrlRules
+from crawlproj.model.urls import UrlRules, escape_raw_bytes
 from crawlproj.pages.inflate import inflate
 from crawlproj.parsing.charset import decode, transcode
 from crawlproj.parsing.feeds import feed_links
-from crawlproj.parsing.head import Head, TextMode
+from crawlproj.parsing.head import Head
 from crawlproj.parsing.html import read_html, simhash_of
 from crawlproj.parsing.language import language_of
 from crawlproj.parsing.linkheader import link_targets
@@ -53,54 +52,27 @@ _MOST_HEADINGS = 1000
 _MOST_LINE_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
 class ExtractOptions:
-    """What is read from a page, and how much. Build it with `from_config`, which checks the fields."""
+    """The settings of extraction, and what is made from them once.
 
-    max_bytes: int = 2_000_000
-    text: TextMode = "main"
-    full_text: bool = False
-    headings: bool = False
-    link_tags: tuple[str, ...] = ("a", "area", "frame")
-    obey_nofollow: bool = True
-    obey_rel_nofollow: bool = True
-    obey_noindex: bool = True
-    max_links: int = 5000
-    robots_agent: str = ""
-    sitemap_bytes: int = 50_000_000
-    sitemap_urls: int = 50_000
-    url_rules: UrlRules = field(default_factory=UrlRules)
-    fields: Mapping[str, Callable[[Selector], list[str]]] = field(default_factory=dict)
+    Raises BadSetting for a field whose selector cannot be used.
+    """
 
-    @classmethod
-    def from_config(cls, config: Config) -> ExtractOptions:
-        """Return the options in *config*. Raises BadSetting for a field whose selector cannot be used."""
-        return cls(
-            max_bytes=config.max_body,
-            text=cast(TextMode, config.text),  # it knows no others
-            full_text=config.full_text,
-            headings=config.headings,
-            link_tags=config.link_tags,
-            obey_nofollow=config.obey_nofollow,
-            obey_rel_nofollow=config.obey_rel_nofollow,
-            obey_noindex=config.obey_noindex,
-            max_links=config.max_links,
-            robots_agent=config.robots_agent.lower(),
-            sitemap_bytes=config.sitemap_bytes,
-            sitemap_urls=config.sitemap_urls,
-            url_rules=UrlRules(config.drop_parameters),
-            fields={name: _field(name, value) for name, value in config.fields.items()},
-        )
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.robots_agent = config.robots_agent.lower()
+        self.url_rules = UrlRules(config.drop_parameters)
+        self.fields = {name: _field(name, value) for name, value in config.fields.items()}
 
 
 @dataclass(slots=True)
 class Extract:
-    """What was read from a page. ``links`` are canonical and different, in the order of the page.
+    """What was read from a page. ``links`` are canonical and distinct, in page order.
 
     ``nofollow`` and ``noindex`` are what the page asks for, whether or not it was obeyed. ``links_cut``
-    says that there were more links than wanted. ``refresh`` is the page that this one moves its reader to, as
-    a redirect does. ``sitemaps`` are those that an index of sitemaps names.
-    ``error`` says why a page that came has no text.
+    says that there were more links than wanted. ``refresh`` is the page that this one redirects its reader
+    to. ``sitemaps`` are those that an index of sitemaps names.
+    ``error`` says why a fetched page has no text.
     """
 
     content_type: str | None = None
@@ -130,20 +102,20 @@ class Extract:
 
 
 def extract(page: Page, options: ExtractOptions) -> Extract:
-    """Return what *page* says, reading at most ``options.max_bytes`` of its body once inflated.
+    """Return what *page* says, reading at most CRAWL_MAX_BODY of its body once inflated.
 
     Text and links come from successful pages only: the words of an error page are not the site's. A sitemap
     has links and no text.
     """
     headers = {name.lower(): value for name, value in page.headers.items()}
-    most_bytes = options.sitemap_bytes if page.sitemap_level else options.max_bytes
+    most_bytes = options.config.sitemap_bytes if page.sitemap_level else options.config.max_body
     body, cut = inflate(page.body, headers.get("content-encoding", ""), most_bytes)
     declared = headers.get("content-type", "")
     found = Extract(
         content_type=_content_type(declared, body),
         body_bytes=len(body),
         truncated=page.truncated or cut,
-        # SHA-256 is the fastest hash here that nobody can make two pages for: processors have it built in.
+        # SHA-256 is the fastest collision-resistant hash here: processors have it built in.
         content_hash=sha256(body).hexdigest()[:32] if body else None,
     )
     if page.error or not 200 <= page.status < 300:
@@ -168,7 +140,7 @@ def extract(page: Page, options: ExtractOptions) -> Extract:
         if kind in _JSON:
             _read_feed(text, page.url, options, found)
     _read_headers(headers, page.url, options, found)
-    if found.noindex and options.obey_noindex:
+    if found.noindex and options.config.obey_noindex:
         found.title = found.description = found.text = found.text_source = None
         found.full_text = found.headings = None
         found.metadata, found.fields, found.error = Metadata(), {}, "noindex"
@@ -183,37 +155,39 @@ def _read_sitemap(body: bytes, url: str, options: ExtractOptions, found: Extract
         body,
         url,
         options.url_rules,
-        most_urls=options.sitemap_urls,
-        most_bytes=options.sitemap_bytes,
+        most_urls=options.config.sitemap_urls,
+        most_bytes=options.config.sitemap_bytes,
         is_cut=found.truncated,
     )
     found.links, found.links_cut, found.sitemaps = sitemap.urls, sitemap.is_cut, sitemap.sitemaps
 
 
 def _may_follow(options: ExtractOptions, found: Extract) -> bool:
-    return not (found.nofollow and options.obey_nofollow)
+    return not (found.nofollow and options.config.obey_nofollow)
 
 
 def _read_feed(markup: str, url: str, options: ExtractOptions, found: Extract) -> None:
     if _may_follow(options, found):
         hrefs = feed_links(markup)
-        found.links, found.links_cut = canonical_links(hrefs, url, options.max_links, options.url_rules)
+        found.links, found.links_cut = canonical_links(
+            hrefs, url, options.config.max_links, options.url_rules
+        )
 
 
 def _read_headers(headers: Mapping[str, str], url: str, options: ExtractOptions, found: Extract) -> None:
     """Read what the headers say that elements could say as well."""
     may_follow = _may_follow(options, found)
-    for relations, target in link_targets(headers.get("link", "")):
+    for relations, target in link_targets(escape_raw_bytes(headers.get("link", ""))):
         if "canonical" in relations and found.canonical_url is None:
             found.canonical_url = _resolved(target, url, options)
         if "next" in relations and may_follow:
             _add_link(_resolved(target, url, options), options, found)
     if may_follow and "refresh" in headers:
-        _read_refresh(headers["refresh"], url, url, options, found)
+        _read_refresh(escape_raw_bytes(headers["refresh"]), url, url, options, found)
 
 
 def _read_refresh(content: str, base: str, url: str, options: ExtractOptions, found: Extract) -> None:
-    """Read one that leads elsewhere: soon, it is a redirect, the first of them; later, a link."""
+    """Read a refresh: one with a long delay is a link, the first with a short delay a redirect."""
     delay_s, target = refresh_target(content) or (0.0, "")
     resolved = _resolved(target, base, options)
     if resolved is None or resolved == options.url_rules.clean(url):
@@ -227,7 +201,7 @@ def _read_refresh(content: str, base: str, url: str, options: ExtractOptions, fo
 def _add_link(link: str | None, options: ExtractOptions, found: Extract) -> None:
     if link is None or link in found.links:
         return
-    if len(found.links) < options.max_links:
+    if len(found.links) < options.config.max_links:
         found.links.append(link)
     else:
         found.links_cut = True
@@ -250,7 +224,7 @@ def _content_type(declared: str, body: bytes) -> str | None:
         return "text/html"
     if _LOOKS_LIKE_JSON.match(start_of_body):
         return "application/json"
-    # As browsers tell it: text has no control characters but those of white space and escape.
+    # As browsers decide: text has no control characters but those of white space and escape.
     if not any(byte < 0x20 and byte not in b"\t\n\f\r\x1b" for byte in start_of_body):
         return "text/plain"
     return "application/octet-stream"
@@ -270,39 +244,27 @@ def _is_text(kind: str) -> bool:
 
 def _read_html(html: bytes, page: Page, options: ExtractOptions, found: Extract) -> str:
     """Read *html*, which is in UTF-8, into *found*, and return the language it says it is in."""
+    config = options.config
     if options.fields:
         selector = Selector(text=html.decode())
         found.fields = {name: select(selector) for name, select in options.fields.items()}
-    read = read_html(
-        html,
-        text=options.text,
-        full_text=options.full_text,
-        headings=options.headings,
-        link_tags=options.link_tags,
-        obey_rel_nofollow=options.obey_rel_nofollow,
-    )
+    read = read_html(html, config)
     head = read.head
     base = _read_head(head, page.url, options, found)
     found.metadata = metadata_of(head, page.url, page.fetched_at_ms)
-    if options.headings:
+    if config.headings:
         found.headings = headings_of(head)
     if _may_follow(options, found):
-        found.links, found.links_cut = canonical_links(read.hrefs, base, options.max_links, options.url_rules)
+        found.links, found.links_cut = canonical_links(read.hrefs, base, config.max_links, options.url_rules)
         for name, content in head.metas:
             if name == "http-equiv:refresh":
                 _read_refresh(content, base, page.url, options, found)
     found.text, found.text_source, found.full_text = read.text, read.text_source, read.full_text
-    if not found.text:
-        _read_declared_text(found)
-    return head.language
-
-
-def _read_declared_text(found: Extract) -> None:
-    """Take what the page declares for one that scripts would have to write."""
+    # What the page declares, for one that scripts would have to write.
     for text, source in ((found.metadata.body, "json-ld"), (found.description, "description")):
-        if text:
+        if text and not found.text:
             found.text, found.text_source = text, source
-            return
+    return head.language
 
 
 def headings_of(head: Head) -> list[Heading]:
@@ -315,20 +277,16 @@ def headings_of(head: Head) -> list[Heading]:
 
 def _read_head(head: Head, url: str, options: ExtractOptions, found: Extract) -> str:
     """Read title and metas, and return the base of links."""
-    found.title = _one_line(head.title) or None
+    found.title, agent = _one_line(head.title) or None, options.robots_agent
     for name, content in head.metas:
-        _read_meta(name, content, options.robots_agent, found)
+        if name == "description" or (name == "og:description" and found.description is None):
+            found.description = _one_line(content) or found.description
+        elif name == "robots" or (agent and name == agent):
+            _obey(content, agent, found)
     base = base_of(head.base, url) if head.base else url
     if head.canonical:
         found.canonical_url = _resolved(head.canonical, base, options)
     return base
-
-
-def _read_meta(name: str, content: str, agent: str, found: Extract) -> None:
-    if name == "description" or (name == "og:description" and found.description is None):
-        found.description = _one_line(content) or found.description
-    elif name == "robots" or (agent and name == agent):
-        _obey(content, agent, found)
 
 
 def _obey(directives: str, agent: str, found: Extract) -> None:

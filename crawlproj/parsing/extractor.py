@@ -26,36 +26,36 @@ from crawlproj.parsing.guard import Death
 from crawlproj.parsing.memory import limit_memory, settle_memory
 
 _LENGTH = struct.Struct("=Q")
-#: First byte of an answer: what the page says, or why it could not be read.
+#: First byte of an answer: an extract, or why the page could not be parsed.
 _READ, _FAILED = b"+", b"-"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Extract)
 
 
 class PageFailed(Exception):
-    """A page that could not be read; the page is to blame."""
+    """A page that could not be parsed, because of the page."""
 
 
 class ExtractorFailed(CrawlError):
-    """No page can be read here; this machine is to blame."""
+    """No page can be parsed, because of this machine."""
 
 
 class Extractor:
     """The parent's side. One thread uses it; only `kill` may be called from others."""
 
     def __init__(self, config: Config) -> None:
-        # What a page has no business with stays here.
+        # The child must not know Redis.
         self._config = replace(config, redis_url=None, redis_params={})
         self._child: subprocess.Popen[bytes] | None = None
         self._is_killed = False
 
     def extract(self, raw: bytes) -> Extract:
-        """Return what the page in the envelope *raw* says, after CRAWL_PARSE_SECONDS at the latest.
+        """Return the extract of the page in the envelope *raw*, within CRAWL_PARSE_SECONDS.
 
         Raises PageFailed when it fails, takes too long or kills the child; ExtractorFailed when none works.
         """
         if self._is_killed:
-            raise ExtractorFailed("Pages are read no more.")
+            raise ExtractorFailed("The extractor was killed.")
         child = self._child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
@@ -71,7 +71,7 @@ class Extractor:
         return _decoder.decode(memoryview(answer)[1:])
 
     def kill(self) -> None:
-        """End the child whatever it does, and with it an `extract` under way; no page is to blame."""
+        """Kill the child, and with it an `extract` in progress, without counting it against the page."""
         self._is_killed = True
         child = self._child
         if child is not None:
@@ -88,14 +88,14 @@ class Extractor:
             stdout=subprocess.PIPE,
             # Scrapy puts the project on the path by itself, as scrapyd does with an egg.
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            # Ctrl-C is for the parent, who still needs its pages read.
+            # Ctrl-C is for the parent, which still needs its pages parsed.
             start_new_session=True,
         )
         assert child.stdin is not None
         try:
             _write(child.stdin, msgspec.json.encode(self._config, enc_hook=str))
         except OSError:
-            # It is dead already; who asks it to read a page learns why.
+            # It is dead already; the next `extract` says why.
             pass
         return child
 
@@ -104,7 +104,7 @@ class Extractor:
         code = child.returncode
         if code < 0 and not self._is_killed:
             return PageFailed(Death(0, -code, None).reason)
-        return ExtractorFailed(f"Pages cannot be read: the process that does it ended with exit code {code}.")
+        return ExtractorFailed(f"Cannot parse pages: the extractor process ended with exit code {code}.")
 
     def _reap(self) -> None:
         child, self._child = self._child, None
@@ -119,7 +119,7 @@ def _close(pipe: IO[bytes]) -> None:
     try:
         pipe.close()
     except OSError:
-        # What it had not yet written is for nobody.
+        # Unwritten data is not needed.
         pass
 
 
@@ -160,7 +160,7 @@ def main() -> None:
     if first is None:
         return
     config = msgspec.json.decode(first, type=Config, dec_hook=_path)
-    options = ExtractOptions.from_config(config)
+    options = ExtractOptions(config)
     settle_memory()
     limit_memory(config.parser_memory)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """Feeds: where the entries of RSS, Atom, RDF and JSON Feed lead. Pure.
 
-XML is read by patterns: a broken file gives what can be read, a bare ``&`` is no error, no entity is ever
-expanded, and no part of a file is looked at twice. It takes half the time, too.
+XML is read by patterns: a broken file gives what can be read, a bare ``&`` is accepted, no entity is ever
+expanded, and no part of a file is read twice. It also takes half the time of an XML parser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from crawlproj.parsing.links import MOST_URL_CHARS
 
-#: Feeds have some dozens; the rest of a longer one is not read.
+#: Most feeds have a few dozen; the rest of a longer one is not read.
 _MOST_LINKS = 10_000
 #: A URL of the longest kind, each character written as a reference, with white space around it.
 _MOST_ENTRY_BYTES = 8 * MOST_URL_CHARS
@@ -56,7 +56,7 @@ class _JsonFeed(msgspec.Struct):
 
 
 def feed_links(markup: str) -> list[str]:
-    """Return where the entries of a feed lead, as it is written; nothing if *markup* is no feed.
+    """Return where the entries of a feed lead, as it is written; nothing if *markup* is not a feed.
 
     Links of the feed itself to its site are among them, links to pictures, comments and other feeds are not.
     """
@@ -95,7 +95,7 @@ def feed_entries(body: bytes, root: Root) -> Iterator[bytes]:
 def elements(name: bytes, body: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield attributes and text of the elements of that *name*, a pattern.
 
-    Text that nothing follows may have been cut, and counts as empty.
+    Text at the very end may have been cut, and counts as empty.
     """
     for match in re.finditer(_ELEMENT % (_NO_MARKUP, name), body):
         if match[2] is not None:

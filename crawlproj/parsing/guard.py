@@ -1,8 +1,8 @@
 """A parser's guard: parses in a child process, and knows which page killed it.
 
 Parsing runs C code over hostile input: it may crash or never return, and no Python in the same process can
-help then. The child notes in shared memory which page it reads; the kernel's timer ends it when that takes
-too long; the guard blames the page, and starts the next child.
+help then. The child writes into shared memory which page it is parsing; a kernel timer kills it when that
+takes too long; the guard counts that against the page, and starts the next child.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import Self
 
 logger = logging.getLogger(__name__)
 
-#: Deaths in a row with no page parsed in between, after which it is not the pages' fault.
-_HOPELESS = 5
+#: After this many deaths in a row without a page parsed, the pages are not at fault.
+_MOST_VAIN = 5
 _PR_SET_PDEATHSIG = 1
-#: How often the guard looks whether its supervisor is still there.
+#: How often the guard checks whether its supervisor is alive.
 _WATCH_S = 1.0
 _NOTE = struct.Struct("=qq")
 
 
 class Notes:
-    """What the child says about itself, in memory its guard can still read when it is dead."""
+    """The child's progress, in shared memory that its guard can still read when it is dead."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _NOTE.size)
@@ -56,7 +56,7 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """The *number*-th child did not leave by itself. ``position``: the page it was reading."""
+    """Child *number* was killed. ``position``: the page it was parsing."""
 
     number: int
     signum: int
@@ -89,12 +89,12 @@ class TimeLimit:
 def run_guarded(
     work: Callable[[int, Notes], int], on_death: Callable[[Death], None], *, supervisor: int = 0
 ) -> int:
-    """Do *work* in a child, again and again until it leaves by itself; returns its exit code.
+    """Do *work* in a child, restarted until it exits by itself; returns its exit code.
 
     Children are numbered from 1. *on_death* is called in the guard for each child that was killed. SIGTERM
-    and SIGINT are handed on, and no child is started after them. The child never outlives its guard. No
-    thread may run when this is called: it forks. When *supervisor* is given and not, or no longer, the parent
-    of this process, that is as good as SIGTERM.
+    and SIGINT are forwarded, and no child is started after them. The child never outlives its guard. It
+    forks, so no thread may be running. If *supervisor* is given and is not, or no longer, the parent of this
+    process, that counts as SIGTERM.
     """
     in_vain = number = 0
     with _Stopping() as stopping, _watching(supervisor):
@@ -114,12 +114,12 @@ def run_guarded(
                 "parser process %d died (%s)%s",
                 child,
                 signal.Signals(death.signum).name,
-                "" if position is None else ", reading a page",
+                "" if position is None else ", parsing a page",
             )
-            # A page that kills is no reason to give up: after a few times it is a dead letter.
+            # A page that kills is no reason to give up: it becomes a dead letter after a few times.
             in_vain = in_vain + 1 if parsed <= 1 and position is None else 0
-            if in_vain >= _HOPELESS:
-                logger.error("parser died %d times without reading a page; giving up", in_vain)
+            if in_vain >= _MOST_VAIN:
+                logger.error("parser died %d times without parsing a page; giving up", in_vain)
                 return 1
             on_death(death)
             # A child that dies at its start must not make this a busy loop.
@@ -130,17 +130,17 @@ def run_guarded(
 def _watching(supervisor: int) -> Iterator[None]:
     """Send this process SIGTERM once *supervisor*, if there is one, is not its parent.
 
-    By a timer, as it waits for a child. It also ends the wait for a moment: Python would not see a signal
-    that came just before it until the child ends.
+    By a timer, since it waits for a child. The timer also interrupts the wait: otherwise Python would not
+    handle a signal that arrived just before it until the child ends.
     """
 
-    def look(*_: object) -> None:
+    def check(*_: object) -> None:
         if supervisor and os.getppid() != supervisor:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.raise_signal(signal.SIGTERM)
 
     # The timer is not inherited by a fork, so the child's own time limit is not disturbed.
-    before = signal.signal(signal.SIGALRM, look)
+    before = signal.signal(signal.SIGALRM, check)
     signal.setitimer(signal.ITIMER_REAL, 0.01, _WATCH_S)
     try:
         yield
@@ -150,33 +150,33 @@ def _watching(supervisor: int) -> Iterator[None]:
 
 
 class _Stopping:
-    """Hands SIGTERM and SIGINT on to the child, and remembers them for when there is none.
+    """Forwards SIGTERM and SIGINT to the child, and remembers them while there is none.
 
-    A child is killed by them until it has handlers of its own; the request must not be lost with it.
+    They kill a child that has no handlers yet; the request to stop must not be lost with it.
     """
 
     _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
         self.child: int | None = None
 
     def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._hand_on) for number in self._SIGNALS}
+        self._before = {number: signal.signal(number, self._forward) for number in self._SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
         self._restore()
 
     def fork(self, work: Callable[[Notes], int], notes: Notes) -> int | None:
-        """Return a child at *work*, None when it is not wanted any more.
+        """Return a child that does *work*; None when a stop was requested.
 
-        A signal that comes meanwhile waits until the child's number is known.
+        Signals are blocked until the child's pid is known.
         """
         guard = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._SIGNALS)
-        # Looked at here and not before: one that came in between would be handed on to nobody.
-        if self.asked:
+        # Checked here and not before, or a signal in between would be lost.
+        if self.is_requested:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._SIGNALS)
             return None
         child = os.fork()
@@ -197,8 +197,8 @@ class _Stopping:
             sys.stderr.flush()
             os._exit(code)
 
-    def _hand_on(self, signum: int, _: object) -> None:
-        self.asked = True
+    def _forward(self, signum: int, _: object) -> None:
+        self.is_requested = True
         if self.child is not None:
             try:
                 os.kill(self.child, signum)
@@ -211,7 +211,7 @@ class _Stopping:
 
 
 def _die_with(guard: int) -> None:
-    """Have the kernel kill this process when its guard dies: nobody parses unguarded."""
+    """Make the kernel kill this process when its guard dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +27,6 @@ class Head:
     bylines: list[str] = field(default_factory=list)
     #: Level and text of the headings.
     headings: list[tuple[int, str]] = field(default_factory=list)
-
-
-#: Which text is wanted: what the page is about, or all that is visible.
-TextMode = Literal["main", "all"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,23 +9,28 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable
+from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from importlib.resources import as_file, files
 from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
 from zipimport import zipimporter
 
-from crawlproj.parsing.head import Head, Html, TextMode
+from crawlproj.config import Config
+from crawlproj.parsing.head import Head, Html
 from crawlproj.parsing.plain import read_plainly
 
 logger = logging.getLogger(__name__)
+
+_READER = "crawlproj.parsing._reader"
+_DEFAULTS = Config()
 
 
 def _import_reader() -> ModuleType | None:
     try:
         if isinstance(globals()["__loader__"], zipimporter):
             return _unpack_reader()
-        from crawlproj.parsing import _reader
+        return import_module(_READER)
     except (ImportError, OSError) as exc:
         logger.warning(
             "The HTML reader is not built (%s): pages are read by a slower library, whose texts are less "
@@ -34,15 +39,13 @@ def _import_reader() -> ModuleType | None:
             exc,
         )
         return None
-    return _reader
 
 
 def _unpack_reader() -> ModuleType:
     """Load the reader out of an egg, as scrapyd has them: the system loads no library from a zip."""
-    name = "crawlproj.parsing._reader"
     with as_file(files("crawlproj.parsing") / "_reader.abi3.so") as path:
-        loader = ExtensionFileLoader(name, str(path))
-        reader = module_from_spec(spec_from_loader(name, loader))  # type: ignore[arg-type]  # never None here
+        loader = ExtensionFileLoader(_READER, str(path))
+        reader = module_from_spec(spec_from_loader(_READER, loader))  # type: ignore[arg-type]  # never None here
         loader.exec_module(reader)
     return reader
 
@@ -62,38 +65,23 @@ _LINKS: dict[str, int] = (
 )
 
 
-def read_html(
-    html: bytes,
-    *,
-    text: TextMode = "main",
-    full_text: bool = False,
-    headings: bool = False,
-    link_tags: tuple[str, ...] = ("a", "area"),
-    obey_rel_nofollow: bool = True,
-) -> Html:
-    """Read *html*, which is UTF-8. *link_tags* are the elements whose links are wanted."""
+def read_html(html: bytes, config: Config = _DEFAULTS) -> Html:
+    """Read *html*, which is UTF-8: the text, links and headings that *config* asks for."""
     if _reader is None:
-        return read_plainly(
-            html,
-            text=text,
-            full_text=full_text,
-            headings=headings,
-            link_tags=link_tags,
-            obey_rel_nofollow=obey_rel_nofollow,
-        )
-    wanted = _reader.MAIN_TEXT if text == "main" else _reader.ALL_TEXT
-    for tag in link_tags:
+        return read_plainly(html, config)
+    wanted = _reader.MAIN_TEXT if config.text == "main" else _reader.ALL_TEXT
+    for tag in config.link_tags:
         wanted |= _LINKS[tag]
-    if full_text:
+    if config.full_text:
         wanted |= _reader.ALL_TEXT
-    if headings:
+    if config.headings:
         wanted |= _reader.HEADINGS
-    if obey_rel_nofollow:
+    if config.obey_rel_nofollow:
         wanted |= _reader.OBEY_NOFOLLOW
     *head, hrefs, main, everything = _reader.read(html, wanted)
     if main is None:
         source = "all" if everything else None
-        return Html(Head(*head), hrefs, everything, source, everything if full_text else None)
+        return Html(Head(*head), hrefs, everything, source, everything if config.full_text else None)
     found, source = main
     return Html(Head(*head), hrefs, found, source, everything)
 

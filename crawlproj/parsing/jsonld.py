@@ -55,7 +55,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Graph:
-    """The nodes of a page, in its order. What is not JSON, and nothing like it, is left out."""
+    """The nodes of a page, in its order. Scripts that are not even nearly JSON are left out."""
 
     def __init__(self, scripts: Iterable[str]) -> None:
         #: What has a kind; what is a page of some sort; the site.
@@ -87,14 +87,14 @@ class Graph:
             self.sites.append(node)
 
     def resolve(self, value: Any) -> Any:
-        """Return the node that *value* refers to by its ``@id``; itself if it is no such reference."""
+        """Return the node that *value* refers to by its ``@id``; *value* itself if it is not a reference."""
         if isinstance(value, dict) and "name" not in value and "url" not in value:
             name = value.get("@id")
             return self._by_id.get(name, value) if isinstance(name, str) else value
         return value
 
     def main(self, addresses: Iterable[str], titles: Iterable[str]) -> tuple[Node, str | None]:
-        """Return the node that is about the page, and its kind; nothing if none can be told from the others.
+        """Return the node that is about the page, and its kind; nothing if none stands out.
 
         It names one of *addresses* or has one of *titles*; or it is the only one of its kind.
         """
@@ -112,7 +112,7 @@ class Graph:
 
 
 def types_of(node: Node) -> list[str]:
-    """Return the types of *node* in lower case, without their name space."""
+    """Return the types of *node* in lower case, without their namespace."""
     types = node.get("@type")
     names = types if isinstance(types, list) else [types]
     return [name.rpartition("/")[2].rpartition(":")[2].lower() for name in names if isinstance(name, str)]
@@ -188,7 +188,7 @@ def _unwrap(script: str) -> str:
 
 
 def _mend(script: str) -> str:
-    """Return *script* with the common mistakes set right, as far as that needs no reading of it."""
+    """Return *script* with common mistakes corrected, as far as that is possible without parsing it."""
     script = _unwrap(script).strip()
     if "&quot;" in script and not script.startswith('{"'):
         script = unescape(script)

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 #: About 20 MB of URLs, 40 at most.
 _MOST_LINKS = 100_000
-#: What stands on every page is short; a site may fill its pages with links of 2,000 characters, each new.
+#: Links on every page are short; a site may fill its pages with links of 2,000 characters, each new.
 _MOST_CHARS = 300
 
 
 class KnownLinks:
     """Links that the frontier has answered for: `seen` has them, so admitting them again changes nothing.
 
-    Bounded: what was added first is forgotten first, half of all at once, and long ones are not kept. Whoever
-    uses it must `clear` it when the frontier may have lost what it had: the run was emptied, or Redis away
-    and perhaps set back.
+    Bounded: what was added first is forgotten first, half of all at once, and long ones are not kept. Callers
+    must `clear` it when the frontier may have lost URLs: the run was emptied, or Redis was unreachable
+    and perhaps restored from an older state.
     """
 
     def __init__(self, most: int = _MOST_LINKS) -> None:

@@ -1,6 +1,6 @@
 """The language of a text: by its script, or by how its words start and end. Pure.
 
-What words start and end with is in ``languages.txt``, made by ``benchmarks/make_languages.py``.
+The starts and ends of words are in ``languages.txt``, made by ``benchmarks/make_languages.py``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from importlib.resources import files
 from itertools import compress
 from struct import Struct
 
-#: What is looked at of a long text: three pieces, none of them its start, which is often a menu; and
-#: larger ones if these leave it open.
+#: The part of a long text that is read: three pieces, none of them its start, which is often a menu; and
+#: larger ones if these are not conclusive.
 _PIECE_CHARS = (120, 1000)
-#: Fewer words than this tell nothing; more are not looked at, so that no score outgrows its 16 bits.
+#: Fewer words than this are not enough; more are not read, so that no score outgrows its 16 bits.
 _FEWEST_WORDS = 6
 _MOST_WORDS = 700
 #: How many letters at the start and at the end of a word count; the table is made for as many.
 AFFIX_CHARS = 4
 #: How far ahead of the others the first language must be: scores are logarithms, four for each time that a
-#: text is twice as likely. With the second, no larger pieces are looked at.
+#: text is twice as likely. With the second, no larger pieces are read.
 _LEAD = 24
 _CLEAR_LEAD = 120
 #: The language that a page says it is in may be behind by this share.
@@ -29,7 +29,7 @@ _BEHIND = 0.1
 WORD = re.compile(r"[^\W\d_]+")
 _NOT_LATIN = re.compile("[\u0370-\u1dff\u1f00-\u1fff\u3040-\ud7af]")
 _HINT = re.compile(r"[a-z]{2,3}(?=$|[-_])")
-#: Other names for what we call otherwise.
+#: Other codes for the same languages.
 _ALIASES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "fil": "tl", "cmn": "zh"}
 
 #: Scripts that one language of the web writes; first and last character.
@@ -68,7 +68,7 @@ _LANGUAGE_OF_BLOCK = {
 #: A character of these says as much as three letters.
 _DENSE = ("ja", "zh", "ko")
 _DENSITY = 3
-#: Japanese writes mostly in the characters of Chinese; this share of its own tells it.
+#: Japanese writes mostly in the characters of Chinese; this share of its own is proof.
 _KANA_SHARE = 0.1
 
 
@@ -104,7 +104,7 @@ def language_of(text: str, hint: str = "") -> str | None:
     """Return the ISO 639 code of the language of *text*, or None when it is not clear.
 
     *hint* is what the page says of itself, as in ``<html lang="en-GB">``: templates say it of pages in
-    other languages, so it only decides where the text leaves it open.
+    other languages, so it only decides where the text is ambiguous.
     """
     claimed = match[0] if (match := _HINT.match(hint.strip().lower())) else ""
     claimed = _ALIASES.get(claimed, claimed)

@@ -1,4 +1,4 @@
-"""Memory as a parser uses it: thousands of small pieces that go with their page, again and again."""
+"""Tunes memory for a parser, which allocates and frees thousands of small objects per page."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import ctypes
 import gc
 import resource
 
-#: Allocations between two looks at the young objects; 700 in Python. The rest as Python has it.
+#: Allocations between collections of the young generation; 700 by default.
 _YOUNG = 50_000
 # Parameters of mallopt in glibc.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-#: Free memory kept for the next page. The tree of a page of a megabyte takes 20 MB.
+#: Free memory kept for the next page. The tree of a page of 1 MB takes 20 MB.
 _KEPT_BYTES = 64 << 20
 _PAD_BYTES = 1 << 20
-#: Larger pieces come from the system one by one and go back to it.
+#: Larger allocations are mapped and unmapped one by one.
 _LARGE_BYTES = 4 << 20
 
 
 def settle_memory() -> None:
     """Make this process keep the memory of one page for the next, and collect garbage less often.
 
-    By default the C library returns the memory of each page to the system and gets it again for the
-    next, zeroed piece by piece: that takes as long as parsing it. A page's objects go away by
-    themselves, so there is little for the collector to find. Where the C library is another, only the
-    collector is set.
+    By default glibc returns the memory of each page to the system and gets it back, zeroed, for the next,
+    which takes as long as parsing it. A page's objects are freed by their reference counts, so the collector
+    finds little. With another C library only the collector is tuned.
     """
     gc.collect()
     gc.freeze()
@@ -36,7 +35,7 @@ def settle_memory() -> None:
 
 
 def limit_memory(most_bytes: int) -> None:
-    """Have this process get no more memory than that: what a page asks for beyond it is a MemoryError."""
+    """Limit the memory of this process: allocating more raises MemoryError."""
     # Not RLIMIT_AS, which counts what libraries reserve and never use.
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     soft = most_bytes if hard == resource.RLIM_INFINITY else min(most_bytes, hard)

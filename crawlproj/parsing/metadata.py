@@ -21,7 +21,7 @@ _MOST_URL_CHARS = 2048
 _MOST_DATES = 200
 #: Clocks of servers, and of time zones, may be ahead of ours.
 _AHEAD = timedelta(days=2)
-#: A moment so near to that of the fetch is what a clock on the page showed.
+#: A time this close to the fetch is what a clock on the page showed.
 _NOW = timedelta(minutes=10)
 
 Metas = dict[str, list[str]]
@@ -43,7 +43,7 @@ _PUBLISHED_TOO = _ranks(
     "article_date_original cxenseparse:recs:publishtime shareaholic:article_published_time "
     "rnews:datepublished vr:published_time release_date originalpublicationdate datecreated created"
 )
-#: They are some date, as often that of the last change.
+#: Ambiguous: as often the date of the last change.
 _SOME_DATE = _ranks("date dc.date dcterms.date")
 _MODIFIED = _ranks(
     "article:modified_time og:article:modified_time og:updated_time datemodified article:modified "
@@ -65,16 +65,7 @@ _WANTED = (
     | _AUTHORS | _SITE_NAMES | _IMAGES | _IMAGES_TOO | _TITLES | _ALONE
 )  # fmt: skip
 #: Words in the class and itemprop of ``time`` elements.
-_MARKS_PUBLISHED = (
-    "publi",
-    "pubdate",
-    "pub-",
-    "datecreated",
-    "entry-date",
-    "entry-time",
-    "post-date",
-    "post-time",
-)
+_MARKS_PUBLISHED = tuple(_ranks("publi pubdate pub- datecreated entry-date entry-time post-date post-time"))
 _MARKS_MODIFIED = ("modified", "updated")
 #: Kinds by the first word of ``og:type``; ``website`` and what sites made up say nothing.
 _OG_KINDS = {
@@ -127,7 +118,7 @@ def metadata_of(head: Head, url: str, fetched_at_ms: int | None = None) -> Metad
 
 def _names_in(metas: Metas, ranks: Ranks) -> list[str]:
     """Return the names that are in both, in the order of *ranks*."""
-    # The other way round most of the time would go here: a page has ten of a hundred names.
+    # The other way round this would take most of the time: a page has ten of a hundred names.
     names = [name for name in metas if name in ranks]
     if len(names) > 1:
         names.sort(key=ranks.__getitem__)
@@ -139,7 +130,7 @@ def _values(metas: Metas, ranks: Ranks) -> list[str]:
 
 
 class _Dates:
-    """The dates of a page, each from the most telling of the places that have one."""
+    """The dates of a page, each from the most reliable place that has one."""
 
     def __init__(
         self, head: Head, metas: Metas, graph: Graph, node: Node, fetched_at: datetime | None

@@ -8,29 +8,22 @@ from typing import Any
 from resiliparse.extract.html2text import extract_plain_text  # type: ignore[import-untyped]  # it has no types
 from resiliparse.parse.html import HTMLTree  # type: ignore[import-untyped]
 
-from crawlproj.parsing.head import Head, Html, TextMode
+from crawlproj.config import Config
+from crawlproj.parsing.head import Head, Html
 
 _LINK_ATTRIBUTES = {"a": "href", "area": "href", "iframe": "src", "frame": "src", "link": "href"}
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
-def read_plainly(
-    html: bytes,
-    *,
-    text: TextMode,
-    full_text: bool,
-    headings: bool,
-    link_tags: tuple[str, ...],
-    obey_rel_nofollow: bool,
-) -> Html:
+def read_plainly(html: bytes, config: Config) -> Html:
     """The same as `crawlproj.parsing.html.read_html`."""
     tree = HTMLTree.parse(html.decode("utf-8", "replace"))
     document = tree.document
     found, source = "", "main"
-    if text == "main":
+    if config.text == "main":
         found = extract_plain_text(tree, main_content=True, list_bullets=False, links=False)
     everything = ""
-    if full_text or not found.strip():
+    if config.full_text or not found.strip():
         everything = extract_plain_text(tree, list_bullets=False, links=False, form_fields=True)
     if not found.strip():
         found, source = everything, "all"
@@ -53,13 +46,13 @@ def read_plainly(
             headings=[
                 (int(node.tag[1]), node.text) for node in document.query_selector_all(", ".join(_HEADINGS))
             ]
-            if headings
+            if config.headings
             else [],
         ),
-        list(dict.fromkeys(_hrefs(document, link_tags, obey_rel_nofollow))),
+        list(dict.fromkeys(_hrefs(document, config.link_tags, config.obey_rel_nofollow))),
         found.strip(),
         source if found.strip() else None,
-        everything if full_text else None,
+        everything if config.full_text else None,
     )
 
 

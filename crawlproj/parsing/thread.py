@@ -10,37 +10,29 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from crawlproj.config import Config
-from crawlproj.frontier.frontier import Frontier
 from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures
-from crawlproj.pages.queue import PageQueue
+from crawlproj.observe.process import Heartbeat
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.worker import Parser, new_parser_name
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 logger = logging.getLogger(__name__)
 
-#: How long a parser that was told to stop may take over the pages at hand and its last segment.
+#: How long a parser asked to stop may take for its current pages and its last segment.
 _COMMIT_S = 5.0
-#: How long it may take to go once it has nothing to wait for but Redis.
-_GO_S = 1.0
+#: How long it may take to end once it waits only for Redis.
+_END_S = 1.0
 
 
 class ParserThread:
-    """A parser at work in a thread. ``done`` is a future of the loop that made it."""
+    """A parser in a thread. ``done`` is a future of the loop that made it."""
 
-    def __init__(
-        self,
-        config: Config,
-        run: str,
-        metrics: Metrics | None = None,
-        figures: ProcessFigures | None = None,
-    ) -> None:
+    def __init__(self, config: Config, run: str, metrics: Metrics, heartbeat: Heartbeat) -> None:
         self._config = config
         self._run = run
         self._metrics = metrics
-        self._figures = figures
+        self._heartbeat = heartbeat
         self._extractor = Extractor(config)
         self._shard_left = threading.Event()
         self._is_leaving = False
@@ -51,22 +43,22 @@ class ParserThread:
         executor.shutdown(wait=False)
 
     async def drain(self) -> None:
-        """Let it read what is in the queue; what it cannot within CRAWL_DRAIN_SECONDS stays there."""
+        """Let it parse what is queued; what it cannot within CRAWL_DRAIN_SECONDS stays in the queue."""
         self._shard_left.set()
         await asyncio.wait([self.done], timeout=self._config.drain_seconds)
         await self.leave()
 
     async def leave(self) -> None:
-        """Have it commit the pages at hand and go, with force if it must be."""
+        """Let it commit its current pages and stop; kill it if it is too slow."""
         self._is_leaving = True
         if self._parser is not None:
             self._parser.stop()
         await asyncio.wait([self.done], timeout=_COMMIT_S)
         if not self.done.done():
-            logger.warning("parser did not come to an end; its pages are taken back later")
+            logger.warning("parser did not stop in time; its pages return to the queue later")
             self._extractor.kill()
-            # One that was reading a page ends by that, and disconnects; a cancel would cut that short.
-            await asyncio.wait([self.done], timeout=_GO_S)
+            # If it was parsing a page it ends now and disconnects; a cancel would interrupt that.
+            await asyncio.wait([self.done], timeout=_END_S)
             if self._cancel is not None and not self.done.done():
                 self._cancel()
 
@@ -74,7 +66,7 @@ class ParserThread:
         try:
             asyncio.run(self._parse())
         except (asyncio.CancelledError, ExtractorFailed):
-            # With force, by `leave`, which has said so.
+            # Killed by `leave`, which has logged it.
             if not self._is_leaving:
                 raise
         finally:
@@ -84,32 +76,24 @@ class ParserThread:
         config, task = self._config, asyncio.current_task()
         assert task is not None
         self._cancel = partial(task.get_loop().call_soon_threadsafe, task.cancel)
-        door = await Door.open(
-            url=config.redis_url,
-            data_dir=config.data,
-            params=config.redis_params,
-            wait_s=config.redis_wait_seconds,
-        )
+        client = await RedisClient.connect(config)
         try:
-            run = await Run.open(door, self._run, partitions=config.partitions)
+            run = await Run.open(client, self._run, partitions=config.partitions)
             self._parser = Parser(
-                name=new_parser_name(),
-                queue=PageQueue(door, run.name),
-                frontier=Frontier(door, run.name, run.partitions, domain_pages=config.domain_pages),
-                directory=config.data / "runs" / run.name / "pages",
-                config=config,
-                is_over=self._is_over,
-                commits_asked=run.commits_asked,
+                run,
+                config,
+                new_parser_name(),
+                self._is_over,
                 extractor=self._extractor,
                 metrics=self._metrics,
-                figures=self._figures,
+                heartbeat=self._heartbeat,
             )
             if self._is_leaving:
                 self._parser.stop()
             await self._parser.run()
         finally:
-            await door.close()
+            await client.close()
 
     async def _is_over(self) -> bool:
-        """Nobody else brings pages: when the shard has left, an empty queue stays empty."""
+        """Once the shard has left, an empty queue stays empty."""
         return self._shard_left.is_set()

@@ -1,6 +1,6 @@
-"""When a domain may be asked again, and which of the URLs in memory may go now.
+"""When a domain may be requested again, and which of the leases in memory may be fetched now.
 
-The frontier lends a domain to one shard at a time; while it is lent, the Pacer is that domain's clock.
+The frontier leases a domain to one shard at a time; meanwhile the Pacer is that domain's clock.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from itertools import count
 
 from crawlproj.model.records import Lease
 
-#: The server asks us to slow down, or whatever stands before it cannot reach it.
+#: The server asks us to slow down, or a proxy in front of it cannot reach it.
 _SITE_STATUSES = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 524})
-#: The delay of a domain that answers so doubles; every answer in order brings it back by a twentieth, so a
-#: site that throttles us now and then settles at a pace it can bear.
+#: These double the delay of a domain; every good response reduces it by a twentieth, so a site that throttles
+#: us at times settles at a rate it can bear.
 _THROTTLED = frozenset({429, 503})
 _SLOWER, _FASTER = 2.0, 0.95
-#: This page may do better another time; the site is well.
+#: A retry of this page may succeed; the site is fine.
 _PAGE_STATUSES = frozenset({408, 500})
-#: Nobody means a longer Retry-After than this.
+#: A longer Retry-After is cut to this.
 MOST_RETRY_AFTER_S = 30 * 86400.0
-#: The order of domains may have so many in it that are gone.
+#: How many stale domains the heap may hold.
 _MOST_GONE = 100
 
 
 class Trouble(Enum):
-    """What a request that did not go well says of its site, and of another try."""
+    """What a failed request says about its site, and about a retry."""
 
     NONE = "none"
-    #: Another try may end better.
+    #: A retry may succeed.
     PAGE = "page"
-    #: The site was reached, but no whole answer came: whether it is the page or the site, nobody knows.
+    #: The site was reached, but the response was incomplete: the page's fault or the site's.
     ANSWER = "answer"
-    #: The site cannot be reached, or asks us to slow down. The page is not to blame.
+    #: The site is unreachable, or asks us to slow down; not the page's fault.
     SITE = "site"
-    #: Another try would end the same way.
+    #: A retry would fail the same way.
     FINAL = "final"
 
 
 @dataclass(slots=True)
-class Ended:
+class Ending:
     """How a request ended, as far as politeness is concerned.
 
-    ``error`` names what kept us from an answer, and ``error_means`` what that says of the site;
-    ``trouble`` is what to make of both.
+    ``error`` names why there was no response, and ``error_means`` what that says about the site; ``trouble``
+    sums up status and error.
     """
 
     status: int = 0
@@ -91,9 +91,9 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class DelayRules:
-    """What people set: ``delay_s`` for every domain, ``domains`` for some, and the bounds.
+    """The settings: ``delay_s`` for every domain, ``domains`` for some, and the bounds.
 
-    A site in trouble is asked again after ``backoff_s``, then after twice as long each time, up to
+    A failing site is retried after ``backoff_s``, then after twice as long each time, up to
     ``max_backoff_s``. After ``give_up`` failures in a row (0: never) it is parked for ``parked_s``.
     """
 
@@ -109,29 +109,29 @@ class DelayRules:
     def rule(self, domain: str) -> DomainRule:
         return self.domains.get(domain) or DomainRule(self.delay_s)
 
-    def attempts(self, ended: Ended, most: int) -> int:
-        """Return how often a URL may be tried, *most* being its share, when a try *ended* like this.
+    def attempts(self, ended: Ending, most: int) -> int:
+        """Return how many attempts a URL has, usually *most*, when one *ended* like this.
 
-        What is its site's fault counts against the site: that is parked before its URLs are used up.
+        Failures of the site count against the site, which is parked before its URLs run out of attempts.
         """
         if ended.trouble is not Trouble.SITE:
             return most
         return max(most, self.give_up) if self.give_up else sys.maxsize
 
-    def rest(self, delay_s: float, ended: Ended, fails: int) -> Rest:
+    def rest(self, delay_s: float, ended: Ending, fails: int) -> Rest:
         """Return how a domain rests after a request, *fails* being its failures in a row before."""
         if not ended.hurts_site:
             return Rest(max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s)))
-        asked_s = min(ended.retry_after_s or 0.0, MOST_RETRY_AFTER_S)
+        wanted_s = min(ended.retry_after_s or 0.0, MOST_RETRY_AFTER_S)
         if self.give_up and fails + 1 >= self.give_up:
-            return Rest(max(self.parked_s, asked_s), "failures")
-        if asked_s > self.max_backoff_s:
+            return Rest(max(self.parked_s, wanted_s), "failures")
+        if wanted_s > self.max_backoff_s:
             # Longer than a run should wait for one site.
-            return Rest(asked_s, "retry_after")
-        # Doubles with every failure, so a site in trouble is asked less and less. At first it knows best.
+            return Rest(wanted_s, "retry_after")
+        # Doubles with every failure. At the first one a Retry-After counts alone, even a shorter one.
         rest_s = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(fails, 30))
         if ended.retry_after_s is not None:
-            rest_s = max(rest_s if fails else 0.0, asked_s)
+            rest_s = max(rest_s if fails else 0.0, wanted_s)
         return Rest(max(delay_s, rest_s))
 
 
@@ -140,9 +140,9 @@ class _Line:
     """The URLs of one domain in memory, and its clock."""
 
     domain: str
-    #: The delay that was set for it, or that its robots.txt asks for.
+    #: The delay set for it, or its Crawl-delay.
     least_delay_s: float
-    #: The delay it has now: longer while it throttles us.
+    #: The current delay: longer while it throttles us.
     delay_s: float
     at_once: int
     fails: int
@@ -151,15 +151,15 @@ class _Line:
     in_flight: int = 0
     queued: bool = False
     #: Its robots.txt is being fetched; nothing else may go.
-    asking: bool = False
+    fetches_robots: bool = False
 
     def note(self, lease: Lease) -> None:
-        """Have *lease* say how its domain fares now: it is what the frontier is told."""
+        """Write the domain's failures and delay into *lease*, for its settlement."""
         lease.fails, lease.delay_ms = self.fails, round(self.delay_s * 1000)
 
 
 class Pacer:
-    """The domains lent to this shard: one request of each at a time, a delay after each has ended."""
+    """The domains leased to this shard: one request of each at a time, with a delay after each."""
 
     def __init__(self, rules: DelayRules) -> None:
         self.rules = rules
@@ -183,13 +183,13 @@ class Pacer:
         self._queue(line)
 
     def take(self, now_s: float) -> Lease | None:
-        """Return a lease whose domain may be asked now. Its end must be told: `ended`, `asked` or `skip`."""
+        """Return a lease whose domain is due. Then call `ended`, `skip` or `fetch_robots_first`."""
         while self._heap and self._heap[0][0] <= now_s:
             line = heapq.heappop(self._heap)[2]
             line.queued = False
             if line.next_at_s > now_s:
                 self._queue(line)
-            elif line.waiting and line.in_flight < line.at_once and not line.asking:
+            elif line.waiting and line.in_flight < line.at_once and not line.fetches_robots:
                 lease = line.waiting.popleft()
                 line.note(lease)
                 line.in_flight += 1
@@ -200,37 +200,37 @@ class Pacer:
                 return lease
         return None
 
-    def ask_first(self, lease: Lease) -> None:
-        """Put *lease* back to the front: the robots.txt of its host is fetched in its place."""
+    def fetch_robots_first(self, lease: Lease) -> None:
+        """Put *lease* back to the front: the robots.txt of its host is fetched first."""
         line = self._lines[lease.domain]
         line.waiting.appendleft(lease)
-        line.asking = True
+        line.fetches_robots = True
         self.buffered += 1
 
     def skip(self, lease: Lease) -> float:
-        """Tell that *lease* needed no request. Returns when its domain may be asked next."""
+        """Record that *lease* needed no request. Returns when its domain may be requested next."""
         line = self._lines[lease.domain]
         line.note(lease)
         return self._end(line, 0.0)
 
-    def ended(self, lease: Lease, ended: Ended, now_s: float) -> tuple[float, str]:
-        """Tell that the request of *lease* ended.
+    def ended(self, lease: Lease, ended: Ending, now_s: float) -> tuple[float, str]:
+        """Record that the request of *lease* ended.
 
-        Returns when its domain may be asked next, and why it should be parked until then ('': it should not).
+        Returns when its domain may be requested next, and why to park it until then ('': do not).
         """
         line = self._lines[lease.domain]
         ends = self._ended(line, ended, now_s)
         line.note(lease)
         return ends
 
-    def asked(self, domain: str, ended: Ended, now_s: float) -> tuple[float, str]:
-        """The same for the request for a robots.txt, which kept all others of *domain* waiting."""
-        self._lines[domain].asking = False
+    def robots_ended(self, domain: str, ended: Ending, now_s: float) -> tuple[float, str]:
+        """The same for the request of a robots.txt, which blocked all others of *domain*."""
+        self._lines[domain].fetches_robots = False
         return self._ended(self._lines[domain], ended, now_s)
 
-    def not_asked(self, domain: str) -> None:
-        """Tell that the robots.txt which kept all others of *domain* waiting was not requested after all."""
-        self._lines[domain].asking = False
+    def robots_skipped(self, domain: str) -> None:
+        """Record that the robots.txt that blocked all others of *domain* was not requested after all."""
+        self._lines[domain].fetches_robots = False
         self._end(self._lines[domain], 0.0)
 
     def slow_down(self, domain: str, delay_s: float) -> bool:
@@ -257,21 +257,21 @@ class Pacer:
         return line is not None and line.in_flight > 0
 
     def due_in_s(self, now_s: float) -> float | None:
-        """Return how long until `take` may have something, or None when time alone will not bring it."""
+        """Return how long until `take` may return something; None if that does not depend on time."""
         return max(0.0, self._heap[0][0] - now_s) if self._heap else None
 
     def withdraw(
         self, unwanted: Callable[[Lease], bool] = lambda lease: True, *, domain: str = ""
     ) -> list[tuple[Lease, float]]:
-        """Take the leases not handed out yet for which *unwanted* is true, the last lent first.
+        """Remove and return the leases not handed out yet for which *unwanted* is true, newest first.
 
-        Those of one *domain* if it is named. With each comes the time its domain may be asked next. One whose
-        robots.txt is being fetched in its place stays: that request belongs to it.
+        Only those of *domain* if given. Each comes with the time its domain may be requested next. One whose
+        robots.txt is being fetched stays: that request belongs to it.
         """
         withdrawn: list[tuple[Lease, float]] = []
         lines = self._lines
         for line in [lines[domain]] if domain in lines else [] if domain else list(lines.values()):
-            first = line.waiting[0] if line.asking else None
+            first = line.waiting[0] if line.fetches_robots else None
             gone = [lease for lease in line.waiting if lease is not first and unwanted(lease)]
             if gone:
                 line.waiting = deque(lease for lease in line.waiting if lease not in gone)
@@ -283,7 +283,7 @@ class Pacer:
         withdrawn.sort(key=lambda pair: (pair[0].partition, -pair[0].number))
         return withdrawn
 
-    def _ended(self, line: _Line, ended: Ended, now_s: float) -> tuple[float, str]:
+    def _ended(self, line: _Line, ended: Ending, now_s: float) -> tuple[float, str]:
         rest = self.rules.rest(line.delay_s, ended, line.fails)
         if ended.hurts_site:
             line.fails += 1
@@ -304,15 +304,15 @@ class Pacer:
         return line.next_at_s
 
     def _queue(self, line: _Line) -> None:
-        if line.waiting and line.in_flight < line.at_once and not line.queued and not line.asking:
+        if line.waiting and line.in_flight < line.at_once and not line.queued and not line.fetches_robots:
             line.queued = True
             heapq.heappush(self._heap, (line.next_at_s, next(self._order), line))
 
     def _forget_if_empty(self, line: _Line) -> None:
-        # Its clock is then with the frontier: every settlement says when the domain is due.
+        # The frontier has its clock then: every settlement says when the domain is due.
         if not line.waiting and not line.in_flight:
             del self._lines[line.domain]
             if len(self._heap) > 2 * len(self._lines) + _MOST_GONE:
-                # Those withdrawn from may rest for a day, and there may be a million of them by then.
+                # Stale entries may be due only in a day, and could be a million by then.
                 self._heap = [entry for entry in self._heap if self._lines.get(entry[2].domain) is entry[2]]
                 heapq.heapify(self._heap)

@@ -1,4 +1,4 @@
-"""What a site's robots.txt allows, as RFC 9309 decides it. Pure: responses and the time are arguments.
+"""robots.txt rules by RFC 9309. Pure: responses and the time are arguments.
 
 docs/robots.md says what is obeyed, and where and why that differs from Google's parser.
 """
@@ -13,27 +13,27 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-#: The RFC asks crawlers to read at least this much.
+#: The least that the RFC requires crawlers to read.
 MAX_ROBOTS_BYTES = 500 * 1024
-#: Redirects followed before robots.txt counts as not there.
+#: Redirects followed before robots.txt counts as missing.
 MAX_ROBOTS_REDIRECTS = 5
-#: What is read of one line; Google's parser reads as much.
+#: The rest of a line is ignored, as in Google's parser.
 MAX_LINE_BYTES = 8 * 2083 - 1
 MAX_SITEMAPS = 100
 MAX_SITEMAP_BYTES = 2048
-#: Wildcard rules are tried one by one, so this bounds what a URL costs; see `_Matcher`.
+#: Wildcard rules are tried one by one, so this bounds the cost of a URL; see `_Matcher`.
 MAX_WILDCARDS = 4000
 
 _FORMAT = 1
-#: More than any rules grow to: every octet of the largest file escaped.
+#: The largest file with every byte escaped.
 _MAX_RULES_BYTES = 4 * MAX_ROBOTS_BYTES
 _FIRST_RETRY_S = 60.0
 _LAST_RETRY_S = 3600.0
 
-#: A byte order mark, also one that lost its end.
+#: A byte order mark, perhaps truncated.
 _MARK = re.compile(rb"\xef(?:\xbb\xbf?)?")
-#: A line we understand: its name, which may go on as it likes, and what follows the colon. The misspelt
-#: names are those Google's parser has seen often.
+#: A line we understand: its name, anything up to the colon, and the value. The misspelt names are those that
+#: Google's parser accepts.
 _LINE = re.compile(
     rb"^[ \t\v\f]*(user[- ]?agent|allow|dis(?:allow|sallow|salow|alow|allaw)|diasllow|crawl-?delay|site-?map)"
     rb"([^:#\n]*)(:[^#\n]*)?",
@@ -43,9 +43,9 @@ _SECONDS = re.compile(rb"\d{1,9}(?:\.\d*)?|\.\d+")
 _TOKEN = re.compile(rb"[a-z_-]*")
 _WORD = re.compile(rb"[^\s/]*")
 
-# Both sides are compared in one form: escaped is what is neither reserved nor unreserved (RFC 3986), and
-# '*', '$' and "'" where they are meant literally. So "%2A" in a rule is a '*' in a URL, as the RFC has it.
-# Each expression begins with one set of characters, which is what makes it fast.
+# Rules and URLs are compared in one form: everything neither reserved nor unreserved (RFC 3986) is escaped,
+# and so are literal '*', '$' and "'". So "%2A" in a rule is a '*' in a URL, as the RFC says. Each expression
+# starts with one character set, which makes it fast.
 _PLAIN = r"A-Za-z0-9\-._~:/?#\[\]@!&()+,;="
 _ODD_IN_URL = re.compile(rf"[^{_PLAIN}](?:(?<=%)[0-9A-Fa-f]{{2}})?")
 _ODD_IN_RULES = re.compile(rf"[^{_PLAIN}*\n](?:(?<=%)[0-9A-Fa-f]{{2}}|(?<=\$)\n)?")
@@ -68,25 +68,25 @@ _NORMAL = _normal_forms()
 class RobotRules:
     """What one agent may fetch from one origin.
 
-    ``retry`` says that the site could not tell: nothing may be fetched now, and it is to be asked again soon.
+    ``retry``: robots.txt could not be fetched, so nothing may be fetched now, and it is to be retried soon.
     """
 
     agent: str
     retry: bool = False
     crawl_delay_s: float | None = None
-    #: As written, so perhaps relative.
+    #: As written, perhaps relative.
     sitemaps: tuple[str, ...] = ()
-    #: The rules of our group, a line each: '+' (allow) or '-' and the pattern in its normal form.
+    #: The rules of our group, one per line: '+' (allow) or '-' and the normalised pattern.
     rules: str = ""
     _matcher: _Matcher | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def from_response(cls, status: int | None, body: bytes, agent: str, redirects: int = 0) -> RobotRules:
-        """Return the rules a robots.txt response gives *agent*; *status* None: there was no response.
+        """Return the rules of a robots.txt response for *agent*; *status* None: there was no response.
 
-        A redirect says nothing yet, so nothing may be fetched, until *redirects* of them led to this one
-        and the RFC counts the file as not there. A file of the full size takes about 40 ms, and one made to
-        be slow 150: read large ones, and `prepare` them, in a thread.
+        After a redirect nothing may be fetched yet, until there were so many *redirects* that the RFC counts
+        the file as missing. A file of the full size takes about 40 ms, a hostile one 150: parse large ones,
+        and `prepare` them, in a thread.
         """
         if status is None or status == 429:
             return cls(agent, retry=True)
@@ -97,7 +97,7 @@ class RobotRules:
         return cls(agent, retry=True)
 
     def may_fetch(self, url: str) -> bool:
-        """Return whether *url*, which must be canonical and of this origin, may be fetched."""
+        """Whether *url*, which must be canonical and of this origin, may be fetched."""
         if self.retry:
             return False
         if not self.rules:
@@ -108,18 +108,18 @@ class RobotRules:
         path = url[at:] if at >= 0 else "/"
         if not path.isascii():
             path = path.encode("utf-8", "replace").decode("latin-1")
-        # The RFC: always allowed.
+        # Always allowed, by the RFC.
         return path == "/robots.txt" or matcher.allows(_ODD_IN_URL.sub(_normal, path))
 
     def prepare(self) -> RobotRules:
-        """Do now, in whatever thread this is, what the first `may_fetch` would have to."""
+        """Compile the rules now, in this thread, instead of at the first `may_fetch`."""
         if self.rules:
             self._matcher = _Matcher(self.rules.split("\n"))
         return self
 
     @property
     def size_bytes(self) -> int:
-        """About the memory these rules take, once they were asked."""
+        """The approximate memory of these rules once prepared."""
         parts = 100 * self.rules.count("\n") + 50 * self.rules.count("*")
         return 500 + len(self.rules) + parts + sum(map(len, self.sitemaps))
 
@@ -143,86 +143,86 @@ _DECODER = msgspec.msgpack.Decoder(tuple[str, bool, float | None, tuple[str, ...
 
 
 class _Group:
-    """What the lines for one agent, or for all, say; groups of the same agent are one."""
+    """The lines for one agent, or for all; groups of the same agent are merged."""
 
     def __init__(self) -> None:
         self.is_named = False
         self.delay_s: float | None = None
-        #: '+' or '-' and the pattern; a dict, to have each once.
+        #: '+' or '-' and the pattern; a dict, as an ordered set.
         self.rules: dict[bytes, None] = {}
 
 
 def _parse(body: bytes, agent: str) -> RobotRules:
     token = agent.partition("/")[0].strip().lower().encode("utf-8", "replace")
-    ours, everyones = _Group(), _Group()
+    ours, default = _Group(), _Group()
     addressed: list[_Group] = []
     sitemaps: dict[str, None] = {}
-    # Rules end a list of agents; all other lines, delays too, stand between them without a meaning for it.
+    # Only rules end a list of agents; other lines, even delays, do not.
     has_rules = False
     for name, rest, value in _LINE.findall(_text(body)):
         kind = name[:1].lower()
-        said = value[1:].strip() if value and len(value) < 2048 else _said(name, rest, value)
-        if said is None:
+        text = value[1:].strip() if value and len(value) < 2048 else _value_of(name, rest, value)
+        if text is None:
             continue
         if kind == b"d" or kind == b"a":
             has_rules = True
             for group in addressed:
-                _add(group, b"-" if kind == b"d" else b"+", said)
+                _add(group, b"-" if kind == b"d" else b"+", text)
         elif kind == b"u":
             if has_rules:
                 addressed, has_rules = [], False
-            named = _addressed(said.lower(), token, ours, everyones)
+            named = _addressed(text.lower(), token, ours, default)
             if named is not None and named not in addressed:
                 named.is_named = True
                 addressed.append(named)
-        elif kind == b"c" and _SECONDS.fullmatch(said):
+        elif kind == b"c" and _SECONDS.fullmatch(text):
             for group in addressed:
-                group.delay_s = max(float(said), group.delay_s or 0.0)
-        elif kind == b"s" and 0 < len(said) <= MAX_SITEMAP_BYTES and len(sitemaps) < MAX_SITEMAPS:
-            sitemaps[said.decode("utf-8", "replace")] = None
-    group = ours if ours.is_named else everyones
+                group.delay_s = max(float(text), group.delay_s or 0.0)
+        elif kind == b"s" and 0 < len(text) <= MAX_SITEMAP_BYTES and len(sitemaps) < MAX_SITEMAPS:
+            sitemaps[text.decode("utf-8", "replace")] = None
+    group = ours if ours.is_named else default
     return RobotRules(agent, False, group.delay_s, tuple(sitemaps), _normalised(group.rules))
 
 
 def _text(body: bytes) -> bytes:
-    """Return what counts of a file, its lines ended by newlines."""
+    """Return the part of a file that counts, with newlines as line ends."""
     text = body.replace(b"\r", b"\n")
     if len(text) > MAX_ROBOTS_BYTES:
-        # Cut at a line, or the last rule would be shorter, and so wider, than it was written.
+        # Cut at a line end: a truncated rule would match more than it was meant to.
         text = text[:MAX_ROBOTS_BYTES].rpartition(b"\n")[0]
     mark = _MARK.match(text)
     return text[mark.end() :] if mark else text
 
 
-def _said(name: bytes, rest: bytes, value: bytes) -> bytes | None:
-    """Return what a line without a colon says, if it is two words, or what is read of a long one."""
+def _value_of(name: bytes, rest: bytes, value: bytes) -> bytes | None:
+    """Return the value of a line of two words without a colon, or the truncated value of a long line."""
     if value:
         return value[1 : max(1, MAX_LINE_BYTES - len(name) - len(rest))].strip()
     words = (name + rest).split()
     return words[1] if len(words) == 2 else None
 
 
-def _addressed(named: bytes, token: bytes, ours: _Group, everyones: _Group) -> _Group | None:
+def _addressed(named: bytes, token: bytes, ours: _Group, default: _Group) -> _Group | None:
     if named == b"*" or named[:2] in (b"* ", b"*\t"):
-        return everyones
-    # The name as the RFC writes it, letters, '_' and '-'; or a whole word, for names that have digits.
+        return default
+    # The RFC's form of a name (letters, '_' and '-'), or a whole word, for names with digits.
     names = [match[0] for match in (_TOKEN.match(named), _WORD.match(named)) if match]
     return ours if token and token in names else None
 
 
 def _add(group: _Group, sign: bytes, pattern: bytes) -> None:
-    # Any other, the empty one too, matches nothing.
+    # Any other pattern, such as an empty one, matches nothing.
     if pattern[:1] == b"/" or pattern[:1] == b"*":
         group.rules[sign + pattern] = None
         if sign == b"+" and b"/index.htm" in pattern:
-            # As Google has it: who allows a directory's index page allows the directory.
+            # As in Google's parser: allowing a directory's index page allows the directory.
             folder, _, page = pattern.rpartition(b"/")
             if page.startswith(b"index.htm"):
                 group.rules[sign + folder + b"/$"] = None
 
 
 def _normalised(rules: Iterable[bytes]) -> str:
-    # As Latin-1 every octet is a character; UTF-8 or not, it is escaped as it came.
+    # In Latin-1 every byte is a character, so any encoding is escaped byte by byte.
     lines = b"\n".join([*rules, b""]).decode("latin-1")
     return _ODD_IN_RULES.sub(_normal, lines).removesuffix("\n")
 
@@ -232,11 +232,11 @@ def _normal(odd: re.Match[str]) -> str:
 
 
 class _Matcher:
-    """Finds the longest rule that matches a path, in a time that no pattern can make explode.
+    """Finds the longest rule that matches a path, in bounded time.
 
-    Rules without wildcards are looked up, one look for each length there is. The others are tried from the
-    longest on, each in one pass over the path. Those after MAX_WILDCARDS are read strictly: as if each that
-    disallows matched everything, and none that allows anything.
+    Rules without wildcards are looked up, once per distinct length. The others are tried from the longest on,
+    each in one pass over the path. Beyond MAX_WILDCARDS, a disallow rule counts as matching everything and an
+    allow rule as matching nothing.
     """
 
     def __init__(self, rules: Iterable[str]) -> None:
@@ -258,7 +258,7 @@ class _Matcher:
         self._lengths = sorted(set(map(len, self._prefixes)), reverse=True)
         if strict:
             wild.append((strict, False, "*"))
-        # Of two as long the one that allows comes first, and wins.
+        # Of two rules of the same length the one that allows comes first, and wins.
         wild.sort(reverse=True)
         self._wild = [(length, allow, *_pieces(pattern)) for length, allow, pattern in wild]
 
@@ -267,8 +267,12 @@ class _Matcher:
         for length, allow, first, middle, last in self._wild:
             if length < longest:
                 break
-            # The first test alone turns most away, before anything is called.
-            if path.startswith(first) and (length > longest or allow) and _goes_on(path, first, middle, last):
+            # The cheap first test rejects most.
+            if (
+                path.startswith(first)
+                and (length > longest or allow)
+                and _matches_rest(path, first, middle, last)
+            ):
                 return allow
         return allowed
 
@@ -284,7 +288,7 @@ class _Matcher:
 
 
 def _pieces(pattern: str) -> tuple[str, list[str], str]:
-    """Return what a path must begin with, hold in this order after it, and end with after that."""
+    """Return the prefix of a path, the parts it must contain in this order, and its suffix."""
     first, *middle, last = pattern.removesuffix("$").split("*")
     if pattern[-1] != "$":
         middle.append(last)
@@ -292,10 +296,10 @@ def _pieces(pattern: str) -> tuple[str, list[str], str]:
     return first, [piece for piece in middle if piece], last
 
 
-def _goes_on(path: str, first: str, middle: list[str], last: str) -> bool:
+def _matches_rest(path: str, first: str, middle: list[str], last: str) -> bool:
     at = len(first)
     for piece in middle:
-        # The leftmost will do: whatever matches further on matches after this one, too.
+        # The leftmost is enough: what matches after a later one matches after this one, too.
         at = path.find(piece, at) + len(piece)
         if at < len(piece):
             return False
@@ -306,7 +310,7 @@ def _goes_on(path: str, first: str, middle: list[str], last: str) -> bool:
 class KnownRules:
     """The rules in force for an origin, until they must be fetched again.
 
-    With ``failures``, robots.txt could not be had so often in a row: the rules are older ones, or, with
+    ``failures``: how often in a row robots.txt could not be fetched. Then the rules are older ones, or, with
     ``rules.retry``, there are none and nothing may be fetched.
     """
 
@@ -316,10 +320,10 @@ class KnownRules:
 
 
 class RobotsCache:
-    """The rules of the origins used last, at most *max_origins* and about *max_bytes* of them.
+    """The rules of the most recently used origins, at most *max_origins* and about *max_bytes*.
 
-    Rules hold for *ttl_s*. An origin that could not tell is asked again after *retry_s*, then after twice as
-    long each time, up to *max_retry_s* or an hour; until it can, the rules it gave before stay in force.
+    Rules expire after *ttl_s*. A failed fetch is retried after *retry_s*, then after twice as long each time,
+    up to *max_retry_s* or an hour; meanwhile older rules stay in force.
     """
 
     def __init__(
@@ -348,15 +352,12 @@ class RobotsCache:
         return known.rules if now_s < known.expires_at_s else None
 
     def trouble(self, origin: str) -> tuple[int, float]:
-        """Return how often in a row *origin* could not tell, and when it is asked again."""
+        """Return how often in a row *origin* failed, and when it is retried."""
         known = self._known[origin]
         return known.failures, known.expires_at_s
 
     def put(self, origin: str, rules: RobotRules, now_s: float, *, least_s: float = 0.0) -> KnownRules:
-        """Take in what *origin* answered, and return what is in force from now on.
-
-        Rules hold for *least_s* at least, however short their time is.
-        """
+        """Store what *origin* answered, and return what is in force from now on, for at least *least_s*."""
         before = self._known.get(origin)
         known = KnownRules(rules, now_s + max(self._ttl_s, least_s))
         if rules.retry:
@@ -368,9 +369,9 @@ class RobotsCache:
         return known
 
     def recall(self, origin: str, known: KnownRules) -> None:
-        """Take in what others knew of *origin*, unless it is known better here.
+        """Store what other processes knew of *origin*, unless newer rules are known here.
 
-        It may have expired: then it only says how often the origin failed, and what it allowed before.
+        It may have expired: then only its failures and older rules count.
         """
         before = self._known.get(origin)
         if before is None or before.expires_at_s < known.expires_at_s:
@@ -380,7 +381,7 @@ class RobotsCache:
         self._forget(origin)
         self._known[origin] = known
         self._bytes += _size_bytes(origin, known)
-        # The one just kept stays, whatever its size: its URLs are about to be judged.
+        # Never the one just stored: its URLs are about to be judged.
         while len(self._known) > 1 and (
             len(self._known) > self._max_origins or self._bytes > self._max_bytes
         ):

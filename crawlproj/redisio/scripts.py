@@ -1,4 +1,4 @@
-"""Loads the Lua steps by name and checks that each says in its header which keys it takes."""
+"""Loads the Lua steps by name, each behind the prelude, and checks that headers declare their keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from importlib.resources.abc import Traversable
 
 from crawlproj.errors import CrawlError
 
+#: What all steps share; it is joined to the first line of each, so line numbers in errors are the step's own.
+PRELUDE = "prelude"
+_LUA = files("crawlproj.redisio") / "lua"
 _TITLE = re.compile(r"-- (\w+): \S")
 _KEY = re.compile(r"-- KEYS\[(\d+)\]\s+(\w+)")
 
@@ -31,8 +34,9 @@ class Scripts:
     """The Lua files of one folder; each is read and checked when it is first asked for, then kept."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        self._folder = files("crawlproj.redisio") / "lua" if folder is None else folder
+        self._folder = folder or _LUA
         self._loaded: dict[str, Script] = {}
+        self._prelude = _in_one_line((_LUA / f"{PRELUDE}.lua").read_text("utf-8"))
 
     def __getitem__(self, name: str) -> Script:
         script = self._loaded.get(name)
@@ -42,18 +46,25 @@ class Scripts:
 
     def names(self) -> list[str]:
         return sorted(
-            entry.name.removesuffix(".lua") for entry in self._folder.iterdir() if entry.name.endswith(".lua")
+            entry.name.removesuffix(".lua")
+            for entry in self._folder.iterdir()
+            if entry.name.endswith(".lua") and entry.name != f"{PRELUDE}.lua"
         )
 
     def _load(self, name: str) -> Script:
-        try:
-            text = (self._folder / f"{name}.lua").read_text("utf-8")
-        except FileNotFoundError as exc:
-            known = ", ".join(self.names()) or "none"
-            raise BadScript(f"There is no Lua script {name!r}. There are: {known}.") from exc
+        if name not in self.names():
+            raise BadScript(
+                f"There is no Lua script {name!r}. There are: {', '.join(self.names()) or 'none'}."
+            )
+        step = (self._folder / f"{name}.lua").read_text("utf-8")
+        text = f"{self._prelude} {step}"
         # Only names the script in Redis; SHA-1 is what EVALSHA takes.
         sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        return Script(name, text, sha, _declared_keys(name, text))
+        return Script(name, text, sha, _declared_keys(name, step))
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(line.strip() for line in text.splitlines() if not line.lstrip().startswith("--"))
 
 
 def _declared_keys(name: str, text: str) -> tuple[str, ...]:

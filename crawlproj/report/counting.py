@@ -1,10 +1,12 @@
-"""The numbers of a report, counted from stored pages by DuckDB. Memory stays bounded at any size."""
+"""Counts stored pages for a report, with DuckDB. Memory stays bounded at any size."""
 
 from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +16,45 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.model.records import SKIP_REASONS
-from crawlproj.report.tally import Delays, DomainLine, Moment, PauseLine, Pauses, Tally, Totals
-from crawlproj.storage.parquet import ParquetSink
+from crawlproj.report.tally import Delays, DomainLine, PauseLine, Pauses, Tally, TimeSlice, Totals
+from crawlproj.storage.parquet import SCHEMA, ParquetSink
+from crawlproj.storage.query import connect, message_of
 from crawlproj.storage.reader import DAMAGE, committed_files
 
-#: How many domains, types, languages and errors are named.
+#: How many domains, types, languages and errors are listed.
 NAMED = 12
 #: How many domains a table has.
 TABLED = 8
-#: Depths beyond are counted together.
+#: Greater depths are counted together.
 DEEPEST = 30
 #: Points of a line over time.
 _MOST_POINTS = 120
-#: A domain with fewer answers is not called slow.
-_FEWEST_ANSWERS = 3
-#: Rows have the time at which a shard came to a page, some hundredths of a second after its end. A pause
-#: counts as too short when it is so by more than both of these.
+#: A domain with fewer responses is not called slow.
+_FEWEST_RESPONSES = 3
+#: Rows have the time at which a shard got to a page, some hundredths of a second after its end. So a pause is
+#: too short only if it is so by more than both of these.
 _SHORT_BY_MS = 100
 _SHORT_BY_SHARE = 0.1
 _MEMORY = "512MB"
 _COPIED_ROWS = 20_000
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-#: What is counted; text is never read.
+#: The columns read; never text.
 _COLUMNS = pa.schema(
-    [
-        ("domain", pa.string()),
-        ("depth", pa.int32()),
-        ("status", pa.int16()),
-        ("fetched_at", pa.timestamp("ms", tz="UTC")),
-        ("latency_ms", pa.int32()),
-        ("content_type", pa.string()),
-        ("language", pa.string()),
-        ("body_bytes", pa.int64()),
-        ("truncated", pa.bool_()),
-        ("content_hash", pa.string()),
-        ("simhash", pa.int64()),
-        ("error", pa.string()),
-    ]
+    SCHEMA.field(name)
+    for name in (
+        *("domain", "depth", "status", "fetched_at", "latency_ms", "content_type", "language"),
+        *("body_bytes", "truncated", "content_hash", "simhash", "error"),
+    )
 )
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "python_enable_replacements": False,
-}
+_SELECT = (
+    f"{', '.join(_COLUMNS.names)}, status BETWEEN 200 AND 299 AS is_good, "
+    f"status = 0 AND coalesce(error, '') IN {SKIP_REASONS} AS is_skipped, "
+    "status = 0 AND NOT is_skipped AS is_failure, "
+    # As a number: for Python's datetimes DuckDB needs another package.
+    "epoch_ms(fetched_at) AS at_ms"
+)
 
-#: Upper ends, each with the name of what is below it; the last name is that of the rest.
+#: Upper bounds with the label of each bin.
 _Bins = tuple[tuple[float, str], ...]
 _REST = float("inf")
 _SIZES: _Bins = (
@@ -85,36 +81,33 @@ _DOMAIN_PAGES: _Bins = (
 def count_pages(directory: Path, delays: Delays) -> Tally:
     """Count the committed pages in *directory*, in any format; safe while a crawl runs.
 
-    Raises BadArgument when there are none yet or no room for what is put on disk meanwhile, BadSegment for
-    a file that is damaged.
+    Raises BadArgument when there are none or no space for temporary files, BadSegment for a damaged file.
     """
     with tempfile.TemporaryDirectory(prefix="crawlproj-report-") as scratch:
         files = list(_parquet_files(directory, Path(scratch)))
         if not files:
-            raise BadArgument(f"There are no pages in {str(directory)!r} yet.")
-        connection = duckdb.connect(":memory:", config=_CLOSED)
+            raise BadArgument(f"There are no pages in {str(directory)!r}.")
         try:
-            _prepare(connection, files, Path(scratch))
-            return _Counter(connection, delays).count()
+            with connect(files, _SELECT, memory_limit=_MEMORY, temp_directory=scratch) as connection:
+                return _Counter(connection, delays).count()
         except duckdb.OutOfMemoryException as exc:
             raise _no_room(Path(scratch)) from exc
         except duckdb.Error as exc:
-            # Below an empty line DuckDB repeats the query.
-            what = " ".join(str(exc).partition("\n\n")[0].split())
-            raise BadSegment(f"The pages in {str(directory)!r} cannot be read: {what}") from exc
-        finally:
-            connection.close()
+            raise BadSegment(f"Cannot read the pages in {str(directory)!r}: {message_of(exc)}") from exc
 
 
 def _parquet_files(directory: Path, scratch: Path) -> Iterator[Path]:
-    """Yield a Parquet file for every segment; of other formats, a copy of the columns that are counted."""
+    """Yield a Parquet file for every segment; for other formats a copy of the columns needed."""
     for path, sink in committed_files(directory):
         if sink is ParquetSink:
             yield path
             continue
         copy = scratch / f"{path.name}.parquet"
+        rows = sink.read(path, _COLUMNS.names)
         try:
-            _copy(sink.read(path, _COLUMNS.names), copy)
+            with pq.ParquetWriter(copy, _COLUMNS) as writer:
+                while batch := list(islice(rows, _COPIED_ROWS)):
+                    writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=_COLUMNS))
         except DAMAGE as exc:
             if isinstance(exc, OSError) and exc.errno in _NO_ROOM:
                 raise _no_room(scratch) from exc
@@ -124,39 +117,12 @@ def _parquet_files(directory: Path, scratch: Path) -> Iterator[Path]:
 
 def _no_room(scratch: Path) -> BadArgument:
     return BadArgument(
-        f"There is no room in {str(scratch.parent)!r} to count the pages. Name a directory with more: TMPDIR."
-    )
-
-
-def _copy(rows: Iterator[dict[str, Any]], path: Path) -> None:
-    with pq.ParquetWriter(path, _COLUMNS) as writer:
-        batch: list[dict[str, Any]] = []
-        for row in rows:
-            batch.append(row)
-            if len(batch) == _COPIED_ROWS:
-                writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=_COLUMNS))
-                batch.clear()
-        writer.write_batch(pa.RecordBatch.from_pylist(batch, schema=_COLUMNS))
-
-
-def _prepare(connection: duckdb.DuckDBPyConnection, files: Sequence[Path], scratch: Path) -> None:
-    connection.execute(f"SET memory_limit = '{_MEMORY}'")
-    connection.execute(f"SET temp_directory = {_quoted(scratch)}")
-    connection.execute("SET TimeZone = 'UTC'")
-    names = ", ".join(map(_quoted, files))
-    columns = ", ".join(_COLUMNS.names)
-    connection.execute(
-        f"CREATE VIEW pages AS SELECT {columns}, status BETWEEN 200 AND 299 AS is_good, "
-        f"status = 0 AND coalesce(error, '') IN {SKIP_REASONS} AS is_skipped, "
-        "status = 0 AND NOT is_skipped AS is_failure, "
-        # As a number: to make times of Python's, DuckDB would want one more package.
-        "epoch_ms(fetched_at) AS at_ms "
-        f"FROM read_parquet([{names}], union_by_name = true)"
+        f"No space left in {str(scratch.parent)!r} to count the pages. Set TMPDIR to a directory with more."
     )
 
 
 class _Counter:
-    """Asks the questions of a report, one after the other."""
+    """Runs the queries of a report."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, delays: Delays) -> None:
         self._connection = connection
@@ -166,16 +132,18 @@ class _Counter:
         totals = self._totals()
         return Tally(
             totals=totals,
-            moments=self._moments(totals.begun_ms, totals.ended_ms),
+            slices=self._slices(totals.begun_ms, totals.ended_ms),
             statuses=dict(
-                self._ask("SELECT status, count(*) FROM pages WHERE status > 0 GROUP BY 1 ORDER BY 2 DESC, 1")
+                self._query(
+                    "SELECT status, count(*) FROM pages WHERE status > 0 GROUP BY 1 ORDER BY 2 DESC, 1"
+                )
             ),
             errors=self._commonest("error", "error IS NOT NULL AND NOT is_skipped"),
             refusals=self._commonest("error", "is_skipped"),
             content_types=self._commonest("coalesce(content_type, 'unknown')", "is_good"),
             languages=self._commonest("coalesce(language, 'unknown')", "is_good"),
             top_domains=dict(
-                self._ask(f"SELECT domain, count(*) FROM pages GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {NAMED}")
+                self._query(f"SELECT domain, count(*) FROM pages GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {NAMED}")
             ),
             domains_by_pages=self._binned(
                 _DOMAIN_PAGES, "n", "(SELECT count(*) AS n FROM pages GROUP BY domain)"
@@ -189,11 +157,11 @@ class _Counter:
             failing=self._failing(),
         )
 
-    def _ask(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, list(values)).fetchall()
 
     def _totals(self) -> Totals:
-        [row] = self._ask(
+        [row] = self._query(
             """
             SELECT count(*), count(DISTINCT domain), min(at_ms), max(at_ms), sum(body_bytes)::BIGINT,
                 count(*) FILTER (is_good), count(*) FILTER (is_failure), count(*) FILTER (is_skipped),
@@ -207,8 +175,8 @@ class _Counter:
         return Totals(*row)
 
     def _commonest(self, what: str, where: str) -> dict[str, int]:
-        """Return how often each of the commonest values is there, and the rest as "others"."""
-        rows = self._ask(
+        """Return the counts of the most frequent values, the rest as "others"."""
+        rows = self._query(
             f"""
             WITH counted AS (SELECT {what} AS name, count(*) AS n FROM pages WHERE {where} GROUP BY 1),
                 ranked AS (SELECT *, row_number() OVER (ORDER BY n DESC, name) AS place FROM counted)
@@ -220,18 +188,18 @@ class _Counter:
 
     def _binned(self, bins: _Bins, what: str, where: str) -> dict[str, int]:
         cases = " ".join(f"WHEN {what} < {end} THEN {number}" for number, (end, _) in enumerate(bins[:-1]))
-        rows = self._ask(f"SELECT CASE {cases} ELSE {len(bins) - 1} END, count(*) FROM {where} GROUP BY 1")
+        rows = self._query(f"SELECT CASE {cases} ELSE {len(bins) - 1} END, count(*) FROM {where} GROUP BY 1")
         counts = dict(rows)
         return {name: counts.get(number, 0) for number, (_, name) in enumerate(bins)}
 
-    def _moments(self, begun_ms: int, ended_ms: int) -> list[Moment]:
-        """Return slices of the same length, those without pages included; none if all was one moment."""
+    def _slices(self, begun_ms: int, ended_ms: int) -> list[TimeSlice]:
+        """Return slices of equal length, including empty ones; none if all pages have the same time."""
         if begun_ms == ended_ms:
             return []
         seconds = (ended_ms - begun_ms) / 1000
         slices = max(1, min(_MOST_POINTS, round(seconds)))
         width_s = seconds / slices
-        rows = self._ask(
+        rows = self._query(
             """
             SELECT least(floor((at_ms - ?) / ?), ?)::INT AS slice,
                 count(*), count(*) FILTER (is_failure), sum(body_bytes)
@@ -241,12 +209,12 @@ class _Counter:
         )
         counts = {number: tuple(map(int, figures)) for number, *figures in rows}
         return [
-            Moment((number + 0.5) * width_s, *(n / width_s for n in counts.get(number, (0, 0, 0))))
+            TimeSlice((number + 0.5) * width_s, *(n / width_s for n in counts.get(number, (0, 0, 0))))
             for number in range(slices)
         ]
 
     def _depths(self) -> dict[str, int]:
-        rows = self._ask(f"SELECT least(depth, {DEEPEST}) AS d, count(*) FROM pages GROUP BY 1")
+        rows = self._query(f"SELECT least(depth, {DEEPEST}) AS d, count(*) FROM pages GROUP BY 1")
         counts = dict(rows)
         return {
             f"≥{depth}" if depth == DEEPEST else str(depth): counts.get(depth, 0)
@@ -254,20 +222,18 @@ class _Counter:
         }
 
     def _latency_ms(self) -> tuple[int, int, int]:
-        """Return three quantiles, exactly: of whole milliseconds there are never many different ones."""
-        rows = self._ask("SELECT latency_ms, count(*) FROM pages WHERE status > 0 GROUP BY 1 ORDER BY 1")
-        answers = sum(count for _, count in rows)
-        return (
-            _quantile(rows, answers * 0.5),
-            _quantile(rows, answers * 0.9),
-            _quantile(rows, answers * 0.99),
-        )
+        """Return three exact percentiles: there are never many distinct whole milliseconds."""
+        rows = self._query("SELECT latency_ms, count(*) FROM pages WHERE status > 0 GROUP BY 1 ORDER BY 1")
+        seen = list(accumulate(count for _, count in rows)) or [0]
+        places = (bisect_left(seen, seen[-1] * share) for share in (0.5, 0.9, 0.99))
+        median, most, nearly_all = (int(rows[place][0]) if rows else 0 for place in places)
+        return median, most, nearly_all
 
     def _pauses(self) -> Pauses:
-        """Look at pairs of answers that follow each other; of failures the beginning is not known."""
+        """Return the pauses between consecutive responses; failures have no known start."""
         self._connection.execute("CREATE TEMP TABLE delays (domain VARCHAR, delay_ms DOUBLE)")
         for domain, delay_s in self._delays.by_domain.items():
-            self._ask(
+            self._query(
                 "INSERT INTO delays VALUES (?, ?)", (domain, None if delay_s is None else delay_s * 1000)
             )
         self._connection.execute(
@@ -286,13 +252,13 @@ class _Counter:
             FROM paired LEFT JOIN delays USING (domain) WHERE pause_ms IS NOT NULL
             """
         )
-        shortest = self._ask(
+        shortest = self._query(
             f"""
             SELECT domain, count(*), min(pause_ms) / 1000, any_value(delay_ms) / 1000 FROM pauses
             WHERE delay_ms > 0 GROUP BY 1 ORDER BY min(pause_ms) / any_value(delay_ms), 1 LIMIT {TABLED}
             """
         )
-        [(too_short,)] = self._ask(
+        [(too_short,)] = self._query(
             "SELECT count(*) FROM pauses WHERE delay_ms - pause_ms > greatest(?, delay_ms * ?)",
             (_SHORT_BY_MS, _SHORT_BY_SHARE),
         )
@@ -304,10 +270,10 @@ class _Counter:
         )
 
     def _slowest(self) -> list[DomainLine]:
-        rows = self._ask(
+        rows = self._query(
             f"""
             SELECT domain, count(*), avg(latency_ms), max(latency_ms) FROM pages WHERE status > 0
-            GROUP BY 1 HAVING count(*) >= {_FEWEST_ANSWERS} ORDER BY 3 DESC, 1 LIMIT {TABLED}
+            GROUP BY 1 HAVING count(*) >= {_FEWEST_RESPONSES} ORDER BY 3 DESC, 1 LIMIT {TABLED}
             """
         )
         return [
@@ -316,7 +282,7 @@ class _Counter:
         ]
 
     def _failing(self) -> list[DomainLine]:
-        rows = self._ask(
+        rows = self._query(
             f"""
             WITH worst AS (
                 SELECT domain, count(*) AS n, count(*) FILTER (is_failure) AS failures,
@@ -324,7 +290,7 @@ class _Counter:
                 FROM pages GROUP BY 1 HAVING failures + http_errors > 0
                 ORDER BY failures + http_errors DESC, domain LIMIT {TABLED}
             ), troubles AS (
-                SELECT domain, mode(if(status = 0, coalesce(error, 'no answer'), status::VARCHAR)) AS trouble
+                SELECT domain, mode(if(status = 0, ifnull(error, 'no response'), status::VARCHAR)) AS trouble
                 FROM pages SEMI JOIN worst USING (domain) WHERE is_failure OR status >= 400 GROUP BY 1
             )
             SELECT domain, n, failures, http_errors, trouble FROM worst JOIN troubles USING (domain)
@@ -332,17 +298,3 @@ class _Counter:
             """
         )
         return [DomainLine(*row) for row in rows]
-
-
-def _quantile(rows: Iterable[tuple[Any, ...]], least: float) -> int:
-    """Return the first value up to which there are *least*; *rows* are values and counts, in order."""
-    seen = 0
-    for value, count in rows:
-        seen += count
-        if seen >= least:
-            return int(value)
-    return 0
-
-
-def _quoted(path: Path) -> str:
-    return "'{}'".format(str(path.resolve()).replace("'", "''"))

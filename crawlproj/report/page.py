@@ -1,4 +1,4 @@
-"""The report itself: one HTML page that needs nothing else, neither file nor network. Pure."""
+"""The report as one HTML page that loads no other file. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from http import HTTPStatus
 from typing import Any
 
 from crawlproj.charts import DARK_STYLE, bar_chart, column_chart, escaped, line_chart, share
-from crawlproj.report.tally import DomainLine, PauseLine, Tally
+from crawlproj.report.tally import Tally
 
-#: Narrow, so that numbers can still be read when a phone shows a chart smaller than it is.
+#: Narrow, so that numbers stay readable when a phone scales a chart down.
 _WIDTH_PX = 500
 _STYLE = """\
 :root{color-scheme:light dark;--ground:#f4f5f7;--card:#fff;--ink:#1f2328;--faint:#5c6570;--line:#e1e4e8}
@@ -40,39 +40,39 @@ th,td{text-align:right;padding:4px 0 4px 14px;border-top:1px solid var(--line);w
 th:first-child,td:first-child{text-align:left;padding-left:0;max-width:180px;overflow:hidden;text-overflow:ellipsis}
 footer{margin-top:32px;font-size:13px}
 """
-#: What a run's record adds, by its names in `status_of`.
+#: RunCounters from Redis, by their names in `status_of`.
 _RECORD = {
     "admitted": "admitted",
     "fetched": "fetched",
     "failed": "failed",
     "skipped": "not allowed",
-    "trapped": "taken for traps",
-    "retried": "tried again",
+    "trapped": "trapped",
+    "retried": "retried",
     "waiting": "still waiting",
     "parked_domains": "domains parked",
 }
 
 
 def render(run: str, tally: Tally, *, made_at: datetime, status: Mapping[str, Any] | None = None) -> str:
-    """Return the report of *run*. *status* is what Redis knows of it, where there is one."""
+    """Return the report of *run*. *status* is its `status_of`, if Redis is reachable."""
     totals = tally.totals
     state = f", {status['state']}" if status else ""
     parts = [
         f"<h1>Crawl report: {escaped(run)}</h1>",
-        f"<p>{_day(_moment(totals.begun_ms))} to {_day(_moment(totals.ended_ms))} UTC{escaped(state)}</p>",
+        f"<p>{_date(totals.begun_ms / 1000)} to {_date(totals.ended_ms / 1000)} UTC{escaped(state)}</p>",
         _tiles(_numbers(tally)),
-        _section("Pace", _pace(tally)),
-        _section("Answers", _answers(tally)),
-        _section("What was found", _found(tally)),
+        _section("Speed", _speed(tally)),
+        _section("Responses", _responses(tally)),
+        _section("Content", _content(tally)),
         _section("Domains", _domains(tally)),
         _section("Politeness", _politeness(tally)),
         _frontier(status) if status else "",
-        f"<footer>Made {_day(made_at)} UTC by scrapy report, from committed pages.</footer>",
+        f"<footer>Made {_date(made_at.timestamp())} UTC by scrapy report, from committed pages.</footer>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # Names from the web are escaped; should one slip through, nothing is run and nothing loaded.
+        # Text from the web is escaped; should some slip through, nothing is run or loaded.
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{escaped(run)}: crawl report</title><style>{_STYLE}{DARK_STYLE}</style></head>\n<body>\n"
@@ -82,40 +82,40 @@ def render(run: str, tally: Tally, *, made_at: datetime, status: Mapping[str, An
 
 
 def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
-    """Return what is said up front: what it is, how much, and a word more."""
+    """Return the tiles at the top: name, value, explanation."""
     totals = tally.totals
     pages, fetched, seconds = totals.pages, totals.fetched, totals.seconds
     rate = f"{fetched / seconds:,.1f}" if seconds else "-"
     median_ms, _, slow_ms = tally.latency_ms
     return [
-        ("pages", f"{pages:,}", f"{share(totals.good, pages)} answered well (2xx)"),
+        ("pages", f"{pages:,}", f"{share(totals.good, pages)} with status 2xx"),
         ("time", _duration(seconds), "from the first page to the last"),
-        ("pages a second", rate, "over all that time"),
+        ("pages per second", rate, "on average"),
         (
             "bytes",
             _bytes(totals.body_bytes),
-            f"{_bytes(totals.body_bytes / (fetched or 1))} a page, unpacked",
+            f"{_bytes(totals.body_bytes / (fetched or 1))} per page, decompressed",
         ),
-        ("cut", f"{totals.cut:,}", "part of the body is missing: past CRAWL_MAX_BODY, or never sent"),
+        ("truncated", f"{totals.cut:,}", "the rest was over CRAWL_MAX_BODY, or never sent"),
         ("domains", f"{totals.domains:,}", f"{pages / totals.domains:,.1f} pages each"),
-        ("no answer", f"{totals.failures:,}", f"{share(totals.failures, pages)} of all pages"),
-        ("not allowed", f"{totals.skipped:,}", "never asked for: robots.txt, or a rule of the run"),
+        ("no response", f"{totals.failures:,}", f"{share(totals.failures, pages)} of all pages"),
+        ("not allowed", f"{totals.skipped:,}", "never requested: robots.txt, or a rule of the run"),
         ("HTTP errors", f"{totals.http_errors:,}", f"{share(totals.http_errors, pages)}, 4xx and 5xx"),
-        ("latency", f"{median_ms:,} ms", f"median; 99 of 100 within {slow_ms:,} ms"),
+        ("latency", f"{median_ms:,} ms", f"median; 99 % within {slow_ms:,} ms"),
         (
             "duplicates",
             f"{totals.same_body:,}",
-            f"{share(totals.same_body, totals.good)} the same bytes; {totals.same_text:,} the same text",
+            f"{share(totals.same_body, totals.good)} by bytes; {totals.same_text:,} by text",
         ),
     ]
 
 
-def _pace(tally: Tally) -> list[str]:
+def _speed(tally: Tally) -> list[str]:
     unit, unit_s = _unit(tally.totals.seconds)
     since = f"{unit} since the first page"
 
     def over_time(title: str, y: str, series: Mapping[str, Sequence[float]]) -> str:
-        times = [moment.middle_s / unit_s for moment in tally.moments]
+        times = [part.middle_s / unit_s for part in tally.slices]
         lines = {name: list(zip(times, values, strict=True)) for name, values in series.items()}
         return _figure(line_chart(title, since, y, lines, width_px=_WIDTH_PX))
 
@@ -124,70 +124,80 @@ def _pace(tally: Tally) -> list[str]:
             "Pages over time",
             "pages/s",
             {
-                "all": [moment.pages_per_s for moment in tally.moments],
-                "without an answer": [moment.failures_per_s for moment in tally.moments],
+                "all": [part.pages_per_s for part in tally.slices],
+                "no response": [part.failures_per_s for part in tally.slices],
             },
         ),
-        over_time("Bytes over time", "MB/s", {"": [moment.bytes_per_s / 1e6 for moment in tally.moments]}),
+        over_time("Bytes over time", "MB/s", {"": [part.bytes_per_s / 1e6 for part in tally.slices]}),
     ]
 
 
-def _answers(tally: Tally) -> list[str]:
+def _responses(tally: Tally) -> list[str]:
     median_ms, most_ms, slow_ms = tally.latency_ms
-    latency = (
-        f"Half within {median_ms:,} ms, nine tenths within {most_ms:,} ms, 99 of 100 within {slow_ms:,} ms."
-    )
+    latency = f"50 % within {median_ms:,} ms, 90 % within {most_ms:,} ms, 99 % within {slow_ms:,} ms."
     return [
         _shares("Status", _outcomes(tally), tally.totals.pages),
-        _shares("Errors", tally.errors, tally.totals.pages, "Why there was no answer, or no text."),
+        _shares("Errors", tally.errors, tally.totals.pages, "Why there was no response, or no text."),
         _columns("Latency", "ms to the first byte", tally.latencies, latency),
     ]
 
 
-def _found(tally: Tally) -> list[str]:
+def _content(tally: Tally) -> list[str]:
     return [
-        _shares("Content types", tally.content_types, tally.totals.good, "Of pages with an answer of 2xx."),
-        _shares("Languages", tally.languages, tally.totals.good, "As found in the text."),
-        _columns("Sizes", "bytes, unpacked", tally.sizes, "Of pages with an answer of 2xx."),
+        _shares("Content types", tally.content_types, tally.totals.good, "Of pages with status 2xx."),
+        _shares("Languages", tally.languages, tally.totals.good, "As detected in the text."),
+        _columns("Sizes", "bytes, decompressed", tally.sizes, "Of pages with status 2xx."),
         _columns("Depth", "links from a seed", tally.depths),
         _figure(
             bar_chart(
                 "Duplicates",
                 "pages",
                 {
-                    "nothing like it before": tally.totals.good - tally.totals.same_body,
+                    "unique": tally.totals.good - tally.totals.same_body,
                     "same bytes as another": tally.totals.same_body,
                     "same text as another": tally.totals.same_text,
                 },
                 width_px=_WIDTH_PX,
             ),
-            "Of pages with an answer of 2xx; the first of several is none. Texts are compared by simhash.",
+            "Of pages with status 2xx; the first of several is no duplicate. Texts are compared by simhash.",
         ),
     ]
 
 
 def _domains(tally: Tally) -> list[str]:
+    failing = [
+        (line.domain, f"{line.pages:,}", f"{line.failures:,}", f"{line.http_errors:,}", line.trouble)
+        for line in tally.failing
+    ]
+    slowest = [
+        (line.domain, f"{line.pages:,}", f"{line.mean_latency_ms:,.0f} ms", f"{line.longest_latency_ms:,} ms")
+        for line in tally.slowest
+    ]
     others = tally.totals.domains - len(tally.top_domains)
     rest = f"And {others:,} more domains with {tally.totals.pages - sum(tally.top_domains.values()):,} pages."
     return [
         _shares("Largest domains", tally.top_domains, tally.totals.pages, rest if others else ""),
-        _columns("Domains by their pages", "pages of a domain", tally.domains_by_pages, y="domains"),
-        _failing(tally.failing),
-        _slowest(tally.slowest),
+        _columns("Domains by size", "pages of a domain", tally.domains_by_pages, y="domains"),
+        _table("Failing domains", ["domain", "pages", "no response", "4xx, 5xx", "mostly"], failing),
+        _table("Slowest domains", ["domain", "responses", "mean latency", "longest"], slowest),
     ]
 
 
 def _politeness(tally: Tally) -> list[str]:
     pauses = tally.pauses
-    measure = "From the end of one answer of a domain to the beginning of the request for its next."
+    measure = "From the end of one response of a domain to the start of its next request."
     against = (
-        f"{pauses.too_short:,} of {pauses.with_delay:,} too short by more than a tenth and 0.1 s. Less tells "
-        "nothing: times are those at which a shard came to a page, a little after its end."
+        f"{pauses.too_short:,} of {pauses.with_delay:,} too short by more than a tenth and 0.1 s. Smaller "
+        "differences mean nothing: a shard notes the time a little after a page ends."
     )
+    shortest = [
+        (line.domain, f"{line.pauses:,}", f"{line.shortest_s:.3f} s", f"{line.delay_s:g} s")
+        for line in pauses.shortest
+    ]
     return [
         _columns("Pauses", "seconds", pauses.by_length, measure, y="pauses"),
-        _columns("Pauses against the delay", "times the delay", pauses.by_multiple, against, y="pauses"),
-        _shortest(pauses.shortest),
+        _columns("Pauses relative to the delay", "times the delay", pauses.by_multiple, against, y="pauses"),
+        _table("Shortest pauses", ["domain", "pauses", "shortest", "delay"], shortest),
     ]
 
 
@@ -195,41 +205,12 @@ def _frontier(status: Mapping[str, Any]) -> str:
     tiles = [(name, f"{status[key]:,}", "") for key, name in _RECORD.items()]
     reasons = [(name, f"{count:,}") for name, count in status["by_reason"].items()]
     filtered = [(name, f"{count:,}") for name, count in status["filtered"].items()]
-    reason = f"<p>Why it ended: {escaped(status['reason'])}</p>" if status["reason"] else ""
+    reason = f"<p>Reason of the end: {escaped(status['reason'])}</p>" if status["reason"] else ""
     return (
-        f"<h2>URLs, as Redis knows them</h2>{reason}{_tiles(tiles)}<p>&nbsp;</p>"
+        f"<h2>URLs, from Redis</h2>{reason}{_tiles(tiles)}<p>&nbsp;</p>"
         f'<div class="cards">{_table("Outcomes by reason", ["reason", "URLs"], reasons)}'
-        f"{_table('Never admitted', ['rule', 'links'], filtered)}</div>"
+        f"{_table('Links not admitted', ['rule', 'links'], filtered)}</div>"
     )
-
-
-def _failing(lines: Iterable[DomainLine]) -> str:
-    rows = [
-        (
-            line.domain,
-            f"{line.pages:,}",
-            f"{line.failures:,}",
-            f"{line.http_errors:,}",
-            line.trouble,
-        )
-        for line in lines
-    ]
-    return _table("Failing domains", ["domain", "pages", "no answer", "4xx, 5xx", "mostly"], rows)
-
-
-def _slowest(lines: Iterable[DomainLine]) -> str:
-    rows = [
-        (line.domain, f"{line.pages:,}", f"{line.mean_latency_ms:,.0f} ms", f"{line.longest_latency_ms:,} ms")
-        for line in lines
-    ]
-    return _table("Slowest domains", ["domain", "answers", "mean latency", "longest"], rows)
-
-
-def _shortest(lines: Iterable[PauseLine]) -> str:
-    rows = [
-        (line.domain, f"{line.pauses:,}", f"{line.shortest_s:.3f} s", f"{line.delay_s:g} s") for line in lines
-    ]
-    return _table("Shortest pauses", ["domain", "pauses", "shortest", "delay"], rows)
 
 
 def _section(title: str, cards: Iterable[str]) -> str:
@@ -247,8 +228,8 @@ def _tiles(numbers: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _figure(svg: str, caption: str = "") -> str:
-    words = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
-    return f"<figure>{svg}{words}</figure>"
+    text = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
+    return f"<figure>{svg}{text}</figure>"
 
 
 def _shares(title: str, counts: Mapping[str, int], total: int, caption: str = "") -> str:
@@ -269,10 +250,10 @@ def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 
 def _outcomes(tally: Tally) -> dict[str, int]:
-    """Return what became of the pages; what there was most of first."""
+    """Return the outcomes of the pages, most frequent first."""
     skipped = {f"not allowed: {reason}": count for reason, count in tally.refusals.items()}
     answered = {_status(status): count for status, count in tally.statuses.items()}
-    failures = {"no answer": tally.totals.failures} if tally.totals.failures else {}
+    failures = {"no response": tally.totals.failures} if tally.totals.failures else {}
     return dict(sorted((answered | failures | skipped).items(), key=lambda outcome: -outcome[1]))
 
 
@@ -284,7 +265,7 @@ def _status(status: int) -> str:
 
 
 def _unit(seconds: float) -> tuple[str, float]:
-    """Return the unit in which so much time is a handy number, and its length."""
+    """Return a handy unit for so many seconds, and its length."""
     for name, length_s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 3 * length_s:
             return name, length_s
@@ -308,9 +289,5 @@ def _bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def _moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
-
-
-def _day(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+def _date(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""What a report knows about a run. Pure values."""
+"""The figures of a report. Pure values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from crawlproj.model.urls import domain_of_host
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What a domain was to rest between requests. None: it may be asked several times at once."""
+    """The delay of each domain between requests. None: it allows several requests at once."""
 
     usual_s: float
     by_domain: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Config) -> Delays:
-        """Return what the settings say; what robots.txt or the pace of a site adds is not known here."""
+        """Return the delays from the settings, without what robots.txt or slow responses add."""
         by_domain: dict[str, float | None] = {}
         for host, slot in config.download_slots.items():
             domain = domain_of_host(host.lower())
@@ -29,9 +29,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A slice of the time of a run."""
-
+class TimeSlice:
     middle_s: float
     pages_per_s: float
     failures_per_s: float
@@ -40,7 +38,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class DomainLine:
-    """A domain in a table. ``trouble`` is its commonest."""
+    """A domain in a table. ``trouble`` is its most frequent failure."""
 
     domain: str
     pages: int
@@ -53,8 +51,6 @@ class DomainLine:
 
 @dataclass(frozen=True, slots=True)
 class PauseLine:
-    """A domain by its shortest pause."""
-
     domain: str
     pauses: int
     shortest_s: float
@@ -63,7 +59,7 @@ class PauseLine:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Times from the end of one answer of a domain to the beginning of its next request."""
+    """Times from the end of one response of a domain to the start of its next request."""
 
     by_length: dict[str, int]
     #: In multiples of the delay, of domains that have one.
@@ -83,21 +79,21 @@ class Totals:
     domains: int
     begun_ms: int
     ended_ms: int
-    #: Of bodies, unpacked.
+    #: Decompressed.
     body_bytes: int
-    #: Answers of 2xx.
+    #: Status 2xx.
     good: int
-    #: No answer.
+    #: No response.
     failures: int
-    #: Not asked for: robots.txt or a rule of the run said no.
+    #: Not requested: refused by robots.txt or a rule of the run.
     skipped: int
-    #: Answers of 4xx and 5xx.
+    #: Status 4xx and 5xx.
     http_errors: int
-    #: Good pages whose body another one has, too, without the first of each.
+    #: Good pages with the same body as an earlier one.
     same_body: int
-    #: The same, of their texts, by simhash.
+    #: The same for their texts, by simhash.
     same_text: int
-    #: Part of the body is missing.
+    #: Truncated.
     cut: int
 
     @property
@@ -111,10 +107,10 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The numbers of a run. Dicts are in the order in which they are to be shown."""
+    """The figures of a run. Dicts are in the order in which they are shown."""
 
     totals: Totals
-    moments: list[Moment]
+    slices: list[TimeSlice]
     statuses: dict[int, int]
     errors: dict[str, int]
     #: Why URLs were skipped.
@@ -126,7 +122,7 @@ class Tally:
     depths: dict[str, int]
     sizes: dict[str, int]
     latencies: dict[str, int]
-    #: Below which half, nine tenths and 99 of 100 answers came, in ms.
+    #: The 50th, 90th and 99th percentile.
     latency_ms: tuple[int, int, int]
     pauses: Pauses
     slowest: list[DomainLine]

@@ -1,8 +1,9 @@
-"""Runs: their records, states and limits, their figures, and the leader who decides that one is over."""
+"""Runs: their records, states, limits and counters, and the leader that ends them."""
 
-from crawlproj.runs.figures import Figures
+from crawlproj.model.run import RunState
+from crawlproj.runs.counters import RunCounters
 from crawlproj.runs.leader import Leader
-from crawlproj.runs.record import Limits, Run, RunMap, RunState
+from crawlproj.runs.record import Limits, Run, RunMap
 from crawlproj.runs.status import status_of
 
-__all__ = ["Figures", "Leader", "Limits", "Run", "RunMap", "RunState", "status_of"]
+__all__ = ["Leader", "Limits", "Run", "RunCounters", "RunMap", "RunState", "status_of"]

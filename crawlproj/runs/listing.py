@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import dataclass
 
 from crawlproj.errors import BadArgument, RunMismatch
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs.record import Run
 
 
 @dataclass(frozen=True, slots=True)
 class RunLine:
-    """A run among others. Its JSON form is an interface, so names only ever get added."""
+    """A run in the list. Its JSON form is an interface, so names are only ever added."""
 
     run: str
     state: str
@@ -26,18 +26,18 @@ class RunLine:
     ran_s: float = 0.0
 
 
-async def list_runs(door: Door) -> list[RunLine]:
+async def list_runs(client: RedisClient) -> list[RunLine]:
     """Return all runs in this Redis, by name."""
-    found = await asyncio.gather(*(_line_of(door, name) for name in await Run.names(door)))
+    found = await asyncio.gather(*(_line_of(client, name) for name in await Run.names(client)))
     return [line for line in found if line]
 
 
-async def _line_of(door: Door, name: str) -> RunLine | None:
+async def _line_of(client: RedisClient, name: str) -> RunLine | None:
     try:
-        run = await Run.find(door, name)
-        run_map, figures = await run.read_map(), await run.figures()
+        run = await Run.find(client, name)
+        run_map, counters = await run.read_map(), await run.read_counters()
     except BadArgument:
-        # Deleted since its name was read.
+        # Deleted meanwhile.
         return None
     except RunMismatch:
         return RunLine(name, "of another version")
@@ -47,9 +47,9 @@ async def _line_of(door: Door, name: str) -> RunLine | None:
         run_map.reason,
         sum(not holder.process.is_dead() for holder in run_map.alive.values()),
         run_map.shards,
-        figures.fetched,
-        figures.waiting,
-        figures.stored,
+        counters.fetched,
+        counters.waiting,
+        counters.stored,
         run_map.created_ms,
         round(run_map.ran_s, 1),
     )

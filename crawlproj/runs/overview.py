@@ -1,4 +1,4 @@
-"""More of a run than its leader needs, for people who look: its processes, its pace, its domains."""
+"""The status of a run in detail: its processes, its speed, its domains."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import heapq
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from crawlproj.model.domain import DomainState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.redisio.names import read_holders
@@ -16,30 +17,31 @@ from crawlproj.runs.processes import read_supervisors
 from crawlproj.runs.record import Run
 from crawlproj.runs.status import status_of
 
-#: Domains of each partition looked at, and those read in one round trip. With 64 partitions a look takes some
-#: 0.4 s of CPU.
+#: Domains read of each partition, and per round trip. With 64 partitions that takes some 0.4 s of CPU.
 MOST_DOMAINS = 250
 _PAGE = 250
-#: How many domains of a kind are named.
+#: How many domains of each kind are returned.
 _NAMED = 5
+#: The kinds, and the figure that is highest for each.
+_DOMAIN_KINDS = {"hottest_domains": "fetched", "slowest_domains": "delay_ms", "failing_domains": "failures"}
 
 
 async def overview_of(
     run: Run, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
 ) -> dict[str, Any]:
-    """Return what `status_of` does and what the processes tell; as there, names only ever get added.
+    """Return `status_of` plus the heartbeats of the processes; an interface, so names are only ever added.
 
     Costs a round trip or two more, whatever the size of the run.
     """
     status, run_map = await status_of(run), await run.read_map()
     processes = await _processes(run, run_map.shards, now_ms())
     supervisors = await read_supervisors(run, now_ms())
-    [leader] = await read_holders(run.door, [keys.leader(run.name)])
+    [leader] = await read_holders(run.client, [keys.leader(run.name)])
     lines = {
         instance: _line("supervisor", str(number), beat, now_ms())
         for number, (instance, beat) in enumerate(supervisors.items())
     }
-    # In single mode a shard and a parser are one process, and both tell its memory.
+    # In single mode a shard and a parser are one process, and both report its memory.
     alone = {(line["host"], line["pid"]): line for line in processes}.values()
     return status | {
         "remaining": status["waiting"] + status["leased"],
@@ -50,82 +52,57 @@ async def overview_of(
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
         "open_files": sum(line.get("open_files", 0) for line in alone),
         "processes": processes,
-        # The one that leads the run; None if a shard does, or nobody.
+        # The one that leads the run, if any.
         "supervisor": lines.get(leader.process.instance) if leader else None,
         "supervisors": list(lines.values()),
     }
 
 
 async def domains_of(run: Run, most: int = MOST_DOMAINS) -> dict[str, Any]:
-    """Return the domains that stand out among the first *most* or so of each partition.
+    """Return the hottest, slowest and failing domains among the first *most* or so of each partition.
 
-    ``domains_are_sample`` says that there are more: then one that stands out more may be missing.
+    ``domains_are_sample``: there are more, so a more extreme one may be missing.
     """
-    hottest: list[_Domain] = []
-    slowest: list[_Domain] = []
-    failing: list[_Domain] = []
+    shown: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _DOMAIN_KINDS}
     read: dict[int, int] = dict.fromkeys(range(run.partitions), 0)
     cursors = dict.fromkeys(read, b"0")
     is_sample = False
     while cursors:
-        answers = await run.door.pipeline(
+        answers = await run.client.pipeline(
             [("HSCAN", keys.domains(run.name, p), cursor, "COUNT", _PAGE) for p, cursor in cursors.items()]
         )
         found = []
         for partition, (cursor, flat) in zip(list(cursors), answers, strict=True):
             page = pairs(flat)
-            found += [_Domain.decode(domain, state) for domain, state in page]
+            found += [_domain(domain, DomainState.decode(text)) for domain, text in page]
             read[partition] += len(page)
             cursors[partition] = cursor
             if cursor == b"0" or read[partition] >= most:
                 is_sample |= cursor != b"0"
                 del cursors[partition]
-        hottest = _first([*hottest, *(d for d in found if d.fetched)], lambda d: d.fetched)
-        slowest = _first([*slowest, *(d for d in found if d.delay_ms)], lambda d: d.delay_ms)
-        failing = _first([*failing, *(d for d in found if d.failures)], lambda d: d.failures)
+        for kind, figure in _DOMAIN_KINDS.items():
+            # By name, as HSCAN may return one twice.
+            different = {d["domain"]: d for d in (*shown[kind], *found) if d[figure]}
+            shown[kind] = heapq.nsmallest(_NAMED, different.values(), key=lambda d: (-d[figure], d["domain"]))
+    return {"domains_read": sum(read.values()), "domains_are_sample": is_sample, **shown}
+
+
+def _domain(domain: str, state: DomainState) -> dict[str, Any]:
     return {
-        "domains_read": sum(read.values()),
-        "domains_are_sample": is_sample,
-        "hottest_domains": [asdict(domain) for domain in hottest],
-        "slowest_domains": [asdict(domain) for domain in slowest],
-        "failing_domains": [asdict(domain) for domain in failing],
+        "domain": domain,
+        "fetched": state.fetched,
+        "admitted": state.admitted,
+        "delay_ms": state.delay_ms,
+        "failures": state.fails,
+        "bytes": state.bytes,
+        # Why; '': it is not parked.
+        "parked": state.parked,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    domain: str
-    fetched: int
-    admitted: int
-    delay_ms: int
-    #: In a row.
-    failures: int
-    bytes: int
-    #: Why it is parked; '': it is not.
-    parked: str
-
-    @classmethod
-    def decode(cls, domain: str, state: str) -> _Domain:
-        _, _, failures, admitted, fetched, delay_ms, size, parked = state.split(" ")
-        return cls(
-            domain,
-            int(fetched),
-            int(admitted),
-            int(delay_ms),
-            int(failures),
-            int(size),
-            "" if parked == "-" else parked,
-        )
-
-
-def _first(domains: list[_Domain], figure: Callable[[_Domain], int]) -> list[_Domain]:
-    # HSCAN may tell one twice.
-    return heapq.nsmallest(_NAMED, dict.fromkeys(domains), key=lambda d: (-figure(d), d.domain))
 
 
 async def _processes(run: Run, shards: int, now_ms: int) -> list[dict[str, Any]]:
     """Return a line of every process: shards by number, then parsers by name."""
-    *held, parsers = await run.door.pipeline(
+    *held, parsers = await run.client.pipeline(
         [
             *(("GET", keys.shard(run.name, number)) for number in range(shards)),
             ("HGETALL", keys.parsers(run.name)),
@@ -142,7 +119,7 @@ async def _processes(run: Run, shards: int, now_ms: int) -> list[dict[str, Any]]
 
 
 def _line(kind: str, name: str, beat: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """Return a heartbeat as it is shown. Of an older process only some figures are known."""
+    """Return a heartbeat as it is shown. One of an older version may lack some figures."""
     process = beat.pop("process") or {}
     said_ms = beat.pop("renewed_ms", None) or beat.pop("at_ms")
     return {

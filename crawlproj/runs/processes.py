@@ -1,4 +1,4 @@
-"""The processes of a run that are alive, as people want them named."""
+"""The live processes of a run."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from crawlproj.redisio.client import pairs
 from crawlproj.redisio.names import ProcessName, read_holders
 from crawlproj.runs.record import Run
 
-#: A supervisor that was silent for longer is not seen.
+#: A supervisor silent for longer counts as gone.
 _SUPERVISOR_S = 60.0
 
 
 async def show_supervisor(run: Run, process: ProcessName, figures: Mapping[str, object]) -> None:
-    """Have a process that starts others be seen, with its *figures*, for as long as this is repeated."""
+    """Publish the heartbeat of a supervisor; repeat it to stay visible."""
     key, at_ms = keys.supervisors(run.name), int(time.time() * 1000)
     beat = json.dumps({"process": asdict(process), "at_ms": at_ms, **figures})
-    await run.door.pipeline([("HSET", key, process.instance, beat), ("EXPIRE", key, int(_SUPERVISOR_S))])
+    await run.client.run("write_fields", [key], [int(1000 * _SUPERVISOR_S), process.instance, beat])
 
 
 async def forget_supervisor(run: Run, process: ProcessName) -> None:
-    await run.door.command("HDEL", keys.supervisors(run.name), process.instance)
+    await run.client.command("HDEL", keys.supervisors(run.name), process.instance)
 
 
 async def read_supervisors(run: Run, now_ms: int) -> dict[str, dict[str, Any]]:
-    """Return the heartbeats of the supervisors that are there, by instance, the first of them first."""
-    beats = pairs(await run.door.command("HGETALL", keys.supervisors(run.name)))
+    """Return the heartbeats of the live supervisors by instance, the oldest first."""
+    beats = pairs(await run.client.command("HGETALL", keys.supervisors(run.name)))
     alive = {
         instance: beat
         for instance, beat in ((instance, json.loads(beat)) for instance, beat in beats)
-        if now_ms - beat["at_ms"] <= 1000 * _SUPERVISOR_S and not ProcessName(**beat["process"]).is_dead()
+        if now_ms - beat["at_ms"] <= 1000 * _SUPERVISOR_S and not ProcessName.read(beat["process"]).is_dead()
     }
     return dict(sorted(alive.items(), key=lambda item: item[1].get("started_ms", 0)))
 
 
 async def live_processes(run: Run, silent_s: float) -> list[str]:
-    """Return the shards and parsers that are there: 'shard 0 (process 12 on host)'.
+    """Return the live shards and parsers: 'shard 0 (process 12 on host)'.
 
-    A parser counts as dead when it was silent for longer than *silent_s*; a process that is gone from this
-    machine counts as dead at once.
+    A parser counts as dead when it was silent for longer than *silent_s*; a process of this machine that no
+    longer exists counts as dead at once.
     """
-    # Also those beyond the number of shards there should be: they are on their way out.
-    holders = await read_holders(run.door, [keys.shard(run.name, n) for n in range(run.partitions)])
-    seconds, _ = await run.door.command("TIME")
-    beats = pairs(await run.door.command("HGETALL", keys.parsers(run.name)))
+    # Also numbers beyond the run's shards: they are shutting down.
+    holders = await read_holders(run.client, [keys.shard(run.name, n) for n in range(run.partitions)])
+    seconds, _ = await run.client.command("TIME")
+    beats = pairs(await run.client.command("HGETALL", keys.parsers(run.name)))
     found = [(f"shard {number}", holder.process) for number, holder in enumerate(holders) if holder]
     for name, beat in sorted(beats):
         record = json.loads(beat)
         if record["process"] and int(seconds) - record["at_ms"] / 1000 <= silent_s:
-            found.append((f"parser {name}", ProcessName(**record["process"])))
+            found.append((f"parser {name}", ProcessName.read(record["process"])))
     return [
         f"{name} (process {process.pid} on {process.host})"
         for name, process in found

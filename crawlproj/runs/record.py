@@ -1,40 +1,23 @@
-"""The record of a run: what is fixed, which shards it has, its state and its limits."""
+"""The record of a run: its fixed properties, number of shards, state and limits."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 
 from crawlproj.errors import BadArgument, RunMismatch
+from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, pairs
+from crawlproj.redisio.client import RedisClient, pairs
 from crawlproj.redisio.names import Holder, read_holders
-from crawlproj.runs.figures import Figures
+from crawlproj.runs.counters import RunCounters
 
-#: Version of the keys of a run. A run of another version is refused, not guessed at.
-KEYS_VERSION = 2
-
-
-class RunState(StrEnum):
-    """Where a run stands. It can be resumed from each of the last three."""
-
-    CREATED = "created"
-    RUNNING = "running"
-    #: Nothing is fetched; what was fetched is stored.
-    PAUSED = "paused"
-    #: Nothing was left to do.
-    FINISHED = "finished"
-    #: A limit was reached, or somebody said so; the rest waits.
-    STOPPED = "stopped"
-    #: Its processes could not go on.
-    FAILED = "failed"
-
-    @property
-    def is_end(self) -> bool:
-        return self in (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
+#: Version of a run's keys and values in Redis. A run of another version is refused.
+KEYS_VERSION = 3
 
 
 #: From which states each can be reached.
@@ -50,7 +33,7 @@ _BEFORE = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a run stops although there is more to do; 0: no limit. Seconds count while it runs."""
+    """When a run stops although URLs are left; 0: no limit. Seconds count only while it is running."""
 
     pages: int = 0
     seconds: float = 0.0
@@ -62,32 +45,34 @@ class Limits:
 
 @dataclass(slots=True)
 class RunMap:
-    """Which shards a run should have, and which are alive; its state and limits."""
+    """How many shards a run should have, which are alive, and its state and limits."""
 
     shards: int
-    state: str
+    state: RunState
     alive: dict[int, Holder]
     reason: str = ""
     limits: Limits = Limits()
-    #: Seconds it has been running, as of this reading.
+    #: Seconds it has been running so far.
     ran_s: float = 0.0
     created_ms: int = 0
+    #: How often work was added from outside, or began to be.
+    additions: int = 0
 
 
 class Run:
-    """A run as its record in Redis tells it."""
+    """A run, by its record in Redis."""
 
-    def __init__(self, door: Door, name: str, partitions: int) -> None:
-        self.door = door
+    def __init__(self, client: RedisClient, name: str, partitions: int) -> None:
+        self.client = client
         self.name = name
         self.partitions = partitions
-        # How many promises this object has given back in all: to say that twice is harmless.
+        # A running total of promises returned, so that a repeated call changes nothing.
         self._instance = secrets.token_hex(6)
         self._taken_back = 0
 
     @classmethod
-    async def open(cls, door: Door, name: str, *, partitions: int, shards: int | None = None) -> Run:
-        """Open the run, creating it if there is none. Raises RunMismatch when it was created otherwise."""
+    async def open(cls, client: RedisClient, name: str, *, partitions: int, shards: int | None = None) -> Run:
+        """Open the run, creating it if needed. Raises RunMismatch for other partitions or another version."""
         keys.check_run_name(name)
         record = keys.run_record(name)
         fields: dict[str, str | int] = {
@@ -97,177 +82,206 @@ class Run:
             "created_ms": _now_ms(),
             "state": RunState.CREATED.value,
         }
-        # At once: nobody may find half a record.
-        await door.pipeline(
-            [
-                *(("HSETNX", record, field_name, value) for field_name, value in fields.items()),
-                ("SADD", keys.runs(), name),
-            ],
-            transaction=True,
-        )
-        stored = await _read_record(door, name)
-        if int(stored["version"]) != KEYS_VERSION:
-            raise RunMismatch(
-                f"Run {name!r} has keys of version {stored['version']}, this program writes version "
-                f"{KEYS_VERSION}. Use the program that made it, or another run name."
+        stored = await _read_record(client, name)
+        # Nothing is written for a run that exists: its parsers must be able to start on a full Redis.
+        if not fields.keys() <= stored.keys():
+            # In one transaction: no process may read half a record.
+            await client.pipeline(
+                [
+                    *(("HSETNX", record, field_name, value) for field_name, value in fields.items()),
+                    ("SADD", keys.runs(), name),
+                ],
+                transaction=True,
             )
+            stored = await _read_record(client, name)
+        _check_version(name, int(stored["version"]))
         if int(stored["partitions"]) != partitions:
             raise RunMismatch(
                 f"Run {name!r} was created with CRAWL_PARTITIONS={stored['partitions']}, not {partitions}. "
                 f"Set CRAWL_PARTITIONS={stored['partitions']}, or use another run name."
             )
-        return cls(door, name, partitions)
+        return cls(client, name, partitions)
 
     @staticmethod
-    async def names(door: Door) -> list[str]:
-        return sorted(name.decode() for name in await door.command("SMEMBERS", keys.runs()))
+    async def names(client: RedisClient) -> list[str]:
+        return sorted(name.decode() for name in await client.command("SMEMBERS", keys.runs()))
 
     @classmethod
-    async def find(cls, door: Door, name: str) -> Run:
-        """Open a run that must exist. Raises BadArgument, naming those there are."""
+    async def find(cls, client: RedisClient, name: str, *, any_version: bool = False) -> Run:
+        """Open an existing run. Raises BadArgument, naming those that exist.
+
+        Raises RunMismatch for another version; *any_version* is for deleting it.
+        """
         keys.check_run_name(name)
-        stored = await _read_record(door, name)
+        stored = await _read_record(client, name)
         if "partitions" not in stored:
-            known = await cls.names(door)
+            known = await cls.names(client)
             raise BadArgument(f"There is no run {name!r} here; there are: {', '.join(known) or 'none'}.")
-        return await cls.open(door, name, partitions=int(stored["partitions"]))
+        if not any_version:
+            _check_version(name, int(stored["version"]))
+        return cls(client, name, int(stored["partitions"]))
 
     async def read_map(self) -> RunMap:
-        """Read which shards there should be and are. Raises RunMismatch when the run was deleted."""
-        stored = await _read_record(self.door, self.name)
+        """Read the record and which shards are alive. Raises RunMismatch if the run was deleted."""
+        stored = await _read_record(self.client, self.name)
         if "shards" not in stored:
             raise RunMismatch(
-                f"Run {self.name!r} was deleted while in use. SCHEDULER_PERSIST=False does that at the "
-                "end, SCHEDULER_FLUSH_ON_START=True at the start: leave them out, or use another run name."
+                f"Run {self.name!r} was deleted while in use. SCHEDULER_PERSIST=False deletes it at the "
+                "end, SCHEDULER_FLUSH_ON_START=True at the start: unset them, or use another run name."
             )
         shards = int(stored["shards"])
-        holders = await read_holders(self.door, [keys.shard(self.name, number) for number in range(shards)])
+        holders = await read_holders(self.client, [keys.shard(self.name, number) for number in range(shards)])
         alive = {number: holder for number, holder in enumerate(holders) if holder}
         ran_ms = int(stored.get("ran_ms", 0))
         if stored["state"] == RunState.RUNNING:
             ran_ms += max(0, _now_ms() - int(stored.get("since_ms", _now_ms())))
         return RunMap(
             shards,
-            stored["state"],
+            RunState(stored["state"]),
             alive,
             stored.get("reason", ""),
             _limits(stored),
             ran_ms / 1000,
             int(stored["created_ms"]),
+            int(stored.get("additions", 0)),
         )
 
     async def set_shards(self, shards: int) -> None:
-        """Change the number of shards; those alive learn of it at once."""
+        """Change the number of shards, and notify those alive."""
         if not 1 <= shards <= self.partitions:
             raise BadArgument(
                 f"{shards} shards: choose 1 to {self.partitions}, the number of partitions of the run."
             )
-        await self.door.command("HSET", keys.run_record(self.name), "shards", shards)
-        await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
+        await self.update(shards=shards)
 
     async def set_limits(self, limits: Limits) -> None:
-        """Change when the run stops; processes at work learn of it at once.
+        """Change when the run stops, and notify its processes.
 
-        Where they had no limit of pages before, what they lease in this moment comes on top of the new one.
+        If there was no limit of pages before, what is leased at this moment comes on top of the new one.
         """
-        stored = await _read_record(self.door, self.name)
+        stored = await _read_record(self.client, self.name)
         if limits.pages and not _limits(stored).pages:
-            # Without a limit nothing was promised: what is fetched and lent by now counts.
-            figures = await self.figures()
-            await self.door.command(
-                "HSET", keys.page_counters(self.name), "promised", figures.fetched + figures.leased
-            )
-        fields = [(f"max_{name}", value) for name, value in asdict(limits).items()]
-        await self.door.command(
-            "HSET", keys.run_record(self.name), *(part for pair in fields for part in pair)
-        )
-        await self.door.command("PUBLISH", keys.wake_channel(self.name), "map")
+            # Without a limit nothing was promised: count what has been fetched and leased so far.
+            counters = await self.read_counters()
+            promised = counters.fetched + counters.leased
+            await self.client.run("write_fields", [keys.page_counters(self.name)], [0, "promised", promised])
+        await self.update(**{f"max_{name}": value for name, value in asdict(limits).items()})
+
+    async def update(self, **fields: float) -> None:
+        """Set *fields* of the record, and notify all processes."""
+        words = (word for field in fields.items() for word in field)
+        await self.client.run("write_fields", [keys.run_record(self.name)], [0, *words])
+        await self.client.command("PUBLISH", keys.wake_channel(self.name), "map")
 
     async def change(self, state: RunState, reason: str = "") -> bool:
-        """Bring the run into *state*, and all who wait for it with it. Returns whether it was in another.
+        """Set the state and notify all processes. Returns whether it changed.
 
-        Raises BadArgument when there is no way from where it is.
+        Raises BadArgument if *state* cannot be reached from the current one.
         """
         was = await self._change_from(_BEFORE[state], state, reason)
         if was not in _BEFORE[state]:
             raise BadArgument(f"Run {self.name!r} is {was or 'deleted'}, so it cannot become {state.value}.")
         return was != state.value
 
-    async def end(self, state: RunState, reason: str = "") -> bool:
-        """Bring the run into *state* if it is still running. Returns whether it was."""
-        return await self._change_from((RunState.RUNNING,), state, reason) == RunState.RUNNING
+    async def end(self, state: RunState, reason: str = "", additions: int | None = None) -> bool:
+        """Set the state if the run is still running, and no work was added since *additions*.
+
+        Returns whether it did.
+        """
+        was = await self._change_from((RunState.RUNNING,), state, reason, additions)
+        return was == RunState.RUNNING
+
+    @asynccontextmanager
+    async def adding(self) -> AsyncIterator[None]:
+        """Add URLs or pages from outside the run's processes; then `reopen` it.
+
+        It is counted before and after: a leader that has looked in between does not end the run, and one
+        that ended it before is undone by `reopen`.
+        """
+        count = ("HINCRBY", keys.run_record(self.name), "additions", 1)
+        await self.client.command(*count)
+        try:
+            yield
+        finally:
+            await self.client.command(*count)
 
     async def begin(self, *, is_first: bool) -> None:
-        """Have the run go on, unless it is paused. *is_first* says that no other process is at work."""
+        """Set the run running, unless it is paused. *is_first*: no other process is working on it."""
         others = tuple(state for state in RunState if state is not RunState.PAUSED)
         was = await self._change_from(others, RunState.RUNNING)
         if was == RunState.RUNNING and is_first:
-            # Its processes were killed: the time since then does not count.
-            await self.door.command("HSET", keys.run_record(self.name), "since_ms", _now_ms())
+            # Its processes were killed; the time since then does not count.
+            await self.client.run("write_fields", [keys.run_record(self.name)], [0, "since_ms", _now_ms()])
 
     async def reopen(self) -> None:
-        """Have a run that had ended wait for processes: there is something to do again."""
+        """Set a run that has ended back to created, since there are URLs to fetch again."""
         await self._change_from(tuple(state for state in RunState if state.is_end), RunState.CREATED)
 
-    async def _change_from(self, before: tuple[RunState, ...], state: RunState, reason: str = "") -> str:
-        """Bring the run into *state* if it is in one of *before*. Returns where it was, '' if it is gone."""
-        was = await self.door.run(
+    async def _change_from(
+        self, before: tuple[RunState, ...], state: RunState, reason: str = "", additions: int | None = None
+    ) -> str:
+        """Set *state* if the current one is in *before*. Returns the current one, '' for a deleted run.
+
+        Nothing is changed, and 'added' returned, if work was added since *additions*.
+        """
+        known = "" if additions is None else additions
+        was = await self.client.run(
             "change_state",
             [keys.run_record(self.name)],
-            [state.value, reason, _now_ms(), keys.wake_channel(self.name), *before],
+            [state.value, reason, _now_ms(), keys.wake_channel(self.name), known, *before],
         )
         return str(was.decode())
 
     async def state(self) -> str:
-        value = await self.door.command("HGET", keys.run_record(self.name), "state")
+        value = await self.client.command("HGET", keys.run_record(self.name), "state")
         return value.decode() if value else ""
 
     async def has_ended(self) -> bool:
-        """Whether nothing more will come for parsers: the run has ended, or is gone, and no shard is left."""
+        """Whether parsers will get no more pages: the run has ended or was deleted, and no shard is alive."""
         state = await self.state()
         if not state:
             return True
         if not RunState(state).is_end:
             return False
-        # Also those beyond the number of shards there should be: one that is given up may still bring pages.
+        # Including numbers beyond the current number of shards: a retired shard may still push pages.
         names = [keys.shard(self.name, number) for number in range(self.partitions)]
-        return not any(await read_holders(self.door, names))
+        return not any(await read_holders(self.client, names))
 
     async def promise_pages(self, wanted: int, most: int) -> int:
-        """Take up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""
-        return int(await self.door.run("promise_pages", [keys.page_counters(self.name)], [wanted, most]))
+        """Reserve up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""
+        return int(await self.client.run("promise_pages", [keys.page_counters(self.name)], [wanted, most]))
 
-    async def take_back_promises(self, count: int) -> None:
-        """Give back promised pages that were not fetched."""
+    async def return_promises(self, count: int) -> None:
+        """Return promised pages that were not fetched."""
         self._taken_back += count
-        await self.door.run(
+        await self.client.run(
             "return_promises", [keys.page_counters(self.name)], [self._instance, self._taken_back]
         )
 
-    async def mend_promises(self, figures: Figures) -> bool:
-        """Set right what processes that were killed took with them; *figures* show that nothing is lent.
+    async def reclaim_promises(self, counters: RunCounters) -> bool:
+        """Free the pages that were promised to killed processes; *counters* must show that nothing is leased.
 
-        Returns whether it was done: not if something was promised or given back since *figures* were read.
+        Returns whether it was done: not if pages were promised or returned since *counters* were read.
         """
-        seen = [figures.promised, figures.granted, figures.fetched]
-        return bool(await self.door.run("mend_promises", [keys.page_counters(self.name)], seen))
+        seen = [counters.promised, counters.granted, counters.fetched]
+        return bool(await self.client.run("reclaim_promises", [keys.page_counters(self.name)], seen))
 
     async def ask_to_commit(self) -> None:
-        """Have parsers commit their open segments: nothing else is left of the run."""
-        await self.door.command("HINCRBY", keys.run_record(self.name), "commits_asked", 1)
+        """Ask parsers to commit their open segments, the last thing a run waits for."""
+        await self.client.run("write_fields", [keys.run_record(self.name)], [0, "commits_asked", _now_ms()])
 
     async def commits_asked(self) -> int:
-        """Return a number that grows when parsers are asked to commit."""
-        return int(await self.door.command("HGET", keys.run_record(self.name), "commits_asked") or 0)
+        """Return when parsers were last asked to commit (ms); 0: never."""
+        return int(await self.client.command("HGET", keys.run_record(self.name), "commits_asked") or 0)
 
-    async def figures(self) -> Figures:
-        """Read all figures, in one round trip but not in one instant."""
+    async def read_counters(self) -> RunCounters:
+        """Read all counters in one pipeline; not one atomic snapshot."""
         everywhere = range(self.partitions)
-        parsers = [name.decode() for name in await self.door.command("HKEYS", keys.parsers(self.name))]
-        answers = await self.door.pipeline(
+        parsers = [name.decode() for name in await self.client.command("HKEYS", keys.parsers(self.name))]
+        answers = await self.client.pipeline(
             [
                 *(("HGETALL", keys.meta(self.name, p)) for p in everywhere),
-                # Before those a parser has taken: a page that is taken meanwhile counts twice, not never.
+                # Before the parsers' lists: a page taken in between counts twice rather than not at all.
                 ("LLEN", keys.pages(self.name)),
                 *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
                 ("HMGET", keys.page_counters(self.name), "stored", "cut", "promised", "granted"),
@@ -285,34 +299,44 @@ class Run:
         queued, *lengths = answers[self.partitions : -1]
         taken = dict(zip(parsers, lengths, strict=True))
         stored, cut, promised, granted = (int(value or 0) for value in answers[-1])
-        return Figures(counts, owned, queued, taken, stored, promised, granted, cut)
+        return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""
-        for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", _partition_pattern(self.name)):
+        # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
+        of_partitions = keys.meta(self.name, 0).replace(":p0}:meta", ":p*}:*")
+        for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", of_partitions):
             cursor: bytes | int = b"0"
             while True:
-                cursor, found = await self.door.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                cursor, found = await self.client.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
                 if found:
-                    await self.door.command("UNLINK", *found)
+                    await self.client.command("UNLINK", *found)
                 if cursor in (b"0", 0):
                     break
-        await self.door.command("SREM", keys.runs(), self.name)
+        await self.client.command("SREM", keys.runs(), self.name)
 
 
-async def _read_record(door: Door, name: str) -> dict[str, str]:
-    return dict(pairs(await door.command("HGETALL", keys.run_record(name))))
+async def _read_record(client: RedisClient, name: str) -> dict[str, str]:
+    return dict(pairs(await client.command("HGETALL", keys.run_record(name))))
+
+
+def _check_version(name: str, version: int) -> None:
+    used = f"(keyspace version {version}; this release uses {KEYS_VERSION})"
+    if version < KEYS_VERSION:
+        raise RunMismatch(
+            f"Run {name!r} was created by an earlier release {used}. Finish it with that release, or "
+            f"delete it: scrapy runs --delete {name}; stored pages are kept."
+        )
+    if version > KEYS_VERSION:
+        raise RunMismatch(
+            f"Run {name!r} was created by a later release {used}. Use that release, or another run name."
+        )
 
 
 def _limits(stored: dict[str, str]) -> Limits:
     return Limits(
         int(stored.get("max_pages", 0)), float(stored.get("max_seconds", 0)), int(stored.get("max_bytes", 0))
     )
-
-
-def _partition_pattern(run: str) -> str:
-    # With the colon and the brace, which no run's name has: 'exp01' is not taken for its partition 0.
-    return keys.meta(run, 0).replace(":p0}:meta", ":p*}:*")
 
 
 def _now_ms() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from crawlproj.redisio import keys
@@ -11,17 +10,25 @@ from crawlproj.runs.record import Run
 
 
 async def status_of(run: Run) -> dict[str, Any]:
-    """Return what `scrapy status` shows; its JSON form is an interface, so names only ever get added."""
-    figures, run_map = await run.figures(), await run.read_map()
-    counts = figures.counts
+    """Return what `scrapy status` shows; its JSON form is an interface, so names are only ever added."""
+    counters, run_map = await run.read_counters(), await run.read_map()
+    counts = counters.counts
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
-    aside = await _set_aside(run)
+    partitions = range(run.partitions)
+    memory = await run.client.read_memory()
+    page_counters, *sizes = await run.client.pipeline(
+        [
+            ("HGETALL", keys.page_counters(run.name)),
+            *(("ZCARD", keys.parked(run.name, p)) for p in partitions),
+            *(("ZCARD", keys.trapped(run.name, p)) for p in partitions),
+        ]
+    )
     return {
         "run": run.name,
         "state": run_map.state,
         "reason": run_map.reason,
-        "waiting": figures.waiting,
-        "leased": figures.leased,
+        "waiting": counters.waiting,
+        "leased": counters.leased,
         "fetched": counts["done"],
         "bytes": counts["bytes"],
         "failed": counts["failed"],
@@ -31,47 +38,31 @@ async def status_of(run: Run) -> dict[str, Any]:
         "retried": counts["retry"],
         "returned": counts["returned"],
         "reclaimed": counts["reclaimed"],
-        "admitted": figures.admitted,
+        "admitted": counters.admitted,
         "by_reason": reasons,
-        "filtered": aside.filtered,
-        "parked_domains": aside.parked_domains,
-        "trapped_kept": aside.trapped_urls,
-        "pages_queued": figures.queue_pages,
-        "pages_being_parsed": sum(figures.taken.values()),
-        "pages_stored": figures.stored,
-        "pages_cut": figures.cut,
+        # Links that were not admitted, by reason.
+        "filtered": {
+            name.removeprefix("filtered:"): int(count)
+            for name, count in sorted(pairs(page_counters))
+            if name.startswith("filtered:")
+        },
+        "parked_domains": sum(sizes[: run.partitions]),
+        "trapped_kept": sum(sizes[run.partitions :]),
+        "pages_queued": counters.queue_pages,
+        "pages_being_parsed": sum(counters.taken.values()),
+        "pages_stored": counters.stored,
+        "pages_cut": counters.cut,
         "partitions": run.partitions,
-        "partitions_owned": figures.owned,
+        "partitions_owned": counters.owned,
         "shards": run_map.shards,
         "shards_alive": {
             str(number): f"{holder.process.host}:{holder.process.pid}"
             for number, holder in run_map.alive.items()
         },
-        "parsers": figures.taken,
+        "parsers": counters.taken,
+        "redis_memory_bytes": memory.used,
+        # 0: no limit.
+        "redis_memory_max_bytes": memory.most,
+        # What to do; '' unless it is full.
+        "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Aside:
-    """What is not crawled for now, or never was admitted."""
-
-    parked_domains: int
-    trapped_urls: int
-    filtered: dict[str, int]
-
-
-async def _set_aside(run: Run) -> _Aside:
-    everywhere = range(run.partitions)
-    counters, *sizes = await run.door.pipeline(
-        [
-            ("HGETALL", keys.page_counters(run.name)),
-            *(("ZCARD", keys.parked(run.name, p)) for p in everywhere),
-            *(("ZCARD", keys.trapped(run.name, p)) for p in everywhere),
-        ]
-    )
-    filtered = {
-        name.removeprefix("filtered:"): int(count)
-        for name, count in sorted(pairs(counters))
-        if name.startswith("filtered:")
-    }
-    return _Aside(sum(sizes[: run.partitions]), sum(sizes[run.partitions :]), filtered)

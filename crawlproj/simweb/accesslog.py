@@ -16,7 +16,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     end_ms: float  # the last byte was handed to the socket, or the connection ended
     domain: str
     host: str
-    url: str  # empty: a dead domain let nobody say it
+    url: str  # empty: a dead domain never read it
     status: int  # 0: nothing was answered
     bytes: int  # handed to the socket, headers included
     fault: str = ""
@@ -25,12 +25,16 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     complete: bool = True  # the whole answer was sent
     quiet_until_ms: float = 0  # what the Retry-After of a throttled domain said; 0: nothing
 
+    @property
+    def is_success(self) -> bool:
+        return self.complete and 200 <= self.status < 500 and self.status != 429
+
 
 class AccessLog:
-    """Collects records in memory and appends them to a file of JSON lines when told to.
+    """Collects records in memory and appends them to a file of JSON lines on request.
 
-    A record exists once its request has ended; one still in flight is not in the file. What an earlier server
-    wrote there stays: a crawl that was interrupted is judged as a whole.
+    A record exists once its request has ended; one still in flight is not in the file. Records of an earlier
+    server are kept: a crawl that was interrupted is judged as a whole.
     """
 
     def __init__(self, path: Path) -> None:

@@ -13,14 +13,13 @@ from crawlproj.simweb.faults import ALWAYS, Fault, fault_at
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.hostile import BOMBS, REDIRECTS, Hostile, Script, script
 from crawlproj.simweb.page import Kind
-from crawlproj.simweb.sites import Site, number_of
+from crawlproj.simweb.sites import number_of
 from crawlproj.simweb.spec import WorldSpec
 
 CACHE_BYTES = 64 * 1024 * 1024
 #: What an answer without a body takes in the cache, about.
 _OVERHEAD = 1000
 _CHUNK = 1500
-_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 # Without gc: the collector would walk tens of thousands of them again and again.
@@ -35,7 +34,6 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     spec: WorldSpec  # with the domain's overrides
     fault: Fault = Fault.NONE
     failures: int = 0
-    error_status: int = 500
     is_robots: bool = False
     hostile: Hostile = Hostile.NONE
     hostile_number: int = 0
@@ -49,13 +47,9 @@ class Answers:
         self._attempts: dict[str, int] = {}
         #: How often a domain was throttled, or dead.
         self._refusals: Counter[str] = Counter()
-        self._any_dead = any("dead" in fields for fields in world.spec.overrides.values()) or world.spec.dead
         self._cache: OrderedDict[tuple[str, str, bytes], Answer] = OrderedDict()
         self._cached_bytes = 0
-        self._make_bombs()
-
-    def _make_bombs(self) -> None:
-        # At once: while one is being made nobody else is answered.
+        # Bombs at once: while one is being made no other request is answered.
         for number, fields in self.world.spec.overrides.items():
             hosts = self.world.site(number).hosts
             if fields.get("robots_hostile") in BOMBS:
@@ -100,13 +94,11 @@ class Answers:
         if page.chunked:
             body, length = _chunked(body), None
         start = head(page.status, length, content_type, *headers)
-        error_status = 503 if page.kind is Kind.ROBOTS else 500
         hostile = Hostile.NONE if page.hostile in REDIRECTS else page.hostile
         return Answer(
             *(start, body, page.url, site.domain, page.status, site.spec),
             fault=page.fault,
             failures=page.failures,
-            error_status=error_status,
             is_robots=page.kind is Kind.ROBOTS,
             hostile=hostile,
             hostile_number=page.hostile_number,
@@ -118,17 +110,15 @@ class Answers:
         facts = (answer.hostile, answer.hostile_number, answer.head, answer.body)
         return script(*facts, step_s=spec.hostile_step_ms / 1000, bomb_bytes=spec.bomb_bytes)
 
-    def dead_site(self, address: str) -> Site | None:
-        """The domain that this connection has just found dead, at *address*; asking counts as an attempt."""
-        if not self._any_dead:
-            return None
+    def of_dead(self, address: str) -> Answer | None:
+        """What a connection to a dead domain at *address* gets: nothing; asking counts as an attempt."""
         number = number_of(address)
         if number is None or number >= self.world.spec.domains:
             return None
         site = self.world.site(number)
         spec = site.spec
         dead = spec.dead and spec.dead_robots and self._refuses(site.domain, spec.dead_attempts)
-        return site if dead else None
+        return Answer(b"", b"", "", site.domain, 0, spec) if dead else None
 
     def _refuses(self, domain: str, times: int) -> bool:
         if times != ALWAYS and self._refusals[domain] >= times:
@@ -166,7 +156,7 @@ def accepted(header: bytes) -> frozenset[str]:
 def head(status: int, length: int | None, content_type: str = "text/html", *headers: str) -> bytes:
     framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = [
-        f"HTTP/1.1 {status} {_PHRASES[status]}",
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Server: simweb",
         f"Content-Type: {content_type}",
     ]

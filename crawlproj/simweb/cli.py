@@ -38,13 +38,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument("--domains", type=int, help="number of domains, 1 to 100,000 (default 20)")
-    parser.add_argument("--pages", type=int, help="mean number of pages of a domain (default 50)")
+    parser.add_argument("--pages", type=int, metavar="PAGES", dest="pages_per_domain",
+                        help="mean number of pages of a domain (default 50)")  # fmt: skip
     parser.add_argument("--seed", type=int, help="another seed, another web (default 1)")
     parser.add_argument("--naming", help="'ip': hosts are 127.a.b.c (default); 'name': hosts are dNNNNN.test")
     parser.add_argument("--port", type=int, help="port to listen on (default 0: a free one)")
-    parser.add_argument("--world", choices=_WORLDS, default="default", help="which shares to start from")
+    parser.add_argument("--world", choices=_WORLDS, default="default", help="preset of properties")
     parser.add_argument("--with", action="append", default=[], metavar="NAME=VALUE", dest="changes",
-                        help="any other property of the world, such as trap_share=0.1")  # fmt: skip
+                        help="set a property of the world, such as trap_share=0.1")  # fmt: skip
     parser.add_argument("--spec", type=Path, help="a world saved as JSON; the options above change it")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), dest="access_log",
                         help="one JSON line per request")  # fmt: skip
@@ -54,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-parent", action="store_true", help="end when the process that started it does"
     )
-    parser.add_argument("--json", action="store_true", help="say that it is ready as one JSON line")
+    parser.add_argument("--json", action="store_true", help="print one JSON line when ready")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> None:
             options.seeds_out.write_text("".join(f"{url}\n" for url in seeds))
             facts["seeds_file"] = str(options.seeds_out)
         if options.ready_file:
-            # Renamed into place, so that whoever waits for it never reads half of it.
+            # Renamed into place, so that it is never read half-written.
             draft = options.ready_file.with_name(options.ready_file.name + ".new")
             draft.write_text(json.dumps(facts) + "\n")
             draft.rename(options.ready_file)
@@ -105,14 +106,8 @@ def spec_from(options: argparse.Namespace) -> WorldSpec:
             spec = WorldSpec.from_json(options.spec.read_text())
         except (OSError, ValueError) as exc:
             raise BadArgument(f"--spec {options.spec} cannot be read: {exc}.") from exc
-    named = {
-        "domains": options.domains,
-        "pages_per_domain": options.pages,
-        "seed": options.seed,
-        "naming": options.naming,
-        "port": options.port,
-    }
-    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    names = ("domains", "pages_per_domain", "seed", "naming", "port")
+    changes: dict[str, Any] = {name: value for name in names if (value := getattr(options, name)) is not None}
     for change in options.changes:
         name, equals, value = change.partition("=")
         check_field(name)

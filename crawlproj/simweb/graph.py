@@ -1,49 +1,27 @@
-"""The world as a graph: what every URL is and where it leads, computed from the spec alone.
+"""A simulated web as a graph: what every URL is and where it leads, computed from the spec alone. Pure.
 
-Nothing is stored and nothing is read: a page is found by the numbers in its URL. Two trees make everything
-reachable from one seed: pages of a domain hang below its home page, and homes of domains below the home of
-domain 0. Pages that cannot carry a link reliably (they redirect, fail, or are disallowed) hand their children
-to the nearest ancestor that can. All other links are extra, so no page depends on a nofollow link,
-a retry or a duplicate to be found.
+All links beside those of the tree are extra: no page depends on a nofollow link, a retry or a duplicate.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from crawlproj.simweb.faults import ALWAYS, Fault
-from crawlproj.simweb.hostile import (
-    RESET_AFTER,
-    ROBOTS_RESET_AFTER,
-    Hostile,
-    HostilePath,
-    parse_path,
-)
+from crawlproj.simweb.hostile import RESET_AFTER, ROBOTS_RESET_AFTER, Hostile, HostilePath, parse_path
 from crawlproj.simweb.page import Kind, Link, PageSpec
-from crawlproj.simweb.sites import Dice, Robots, Site, make_site, number_of, part, robots_text, spread, unit
-from crawlproj.simweb.spec import PAGE_SHARES, WorldSpec
+from crawlproj.simweb.sites import Robots, Site, part, spread
+from crawlproj.simweb.tree import Card, Tree
 from crawlproj.simweb.words import CHARSETS, LANGUAGES
 
-__all__ = ["Kind", "Link", "PageSpec", "World", "WorldSpec"]
-
-_PAGE_FANOUT = 5
-_DOMAIN_FANOUT = 6
-#: Seeds by default: a crawl of many domains would otherwise spend long in the first few.
-_SEEDS = 10
 _SITEMAP_URLS = 1000
 #: Second number of a draw, apart from all page numbers.
 _STYLE = 2**62
 _GROUP = 2**61
 
-_SECTIONS = ("news", "guides", "about", "archive", "people", "shop", "blog", "notes")
-_HIDDEN = ("private", "staff")
-_SLUGS = ("river", "market", "letter", "winter", "bridge", "island", "r%C3%ADo", "%E6%B5%B7")
 _PAGE_PATH = re.compile(r".*?(?:-(\d{1,9})\.(?:html|pdf)|\?id=(\d{1,9})(?:&lang=[a-z]+)?)")
 _HOP_PATH = re.compile(r"/(hop|loop)/(\d{1,9})/(\d)")
 _TRAP_PATH = re.compile(
@@ -53,86 +31,7 @@ _TRAP_PATH = re.compile(
 _SITEMAP_PATH = re.compile(r"/sitemap(?:\.xml|-(\d{1,6})\.xml(\.gz)?)")
 
 
-_KINDS: dict[str, tuple[Kind, Fault]] = {
-    "redirect_share": (Kind.REDIRECT, Fault.NONE),
-    "error_404_share": (Kind.NOT_FOUND, Fault.NONE),
-    "error_500_share": (Kind.PAGE, Fault.ERROR),
-    "throttle_share": (Kind.PAGE, Fault.THROTTLE),
-    "slow_share": (Kind.PAGE, Fault.SLOW),
-    "hang_share": (Kind.PAGE, Fault.HANG),
-    "drop_share": (Kind.PAGE, Fault.DROP),
-    "truncate_share": (Kind.PAGE, Fault.TRUNCATE),
-    "huge_share": (Kind.HUGE, Fault.NONE),
-    "file_share": (Kind.FILE, Fault.NONE),
-    "duplicate_share": (Kind.DUPLICATE, Fault.NONE),
-    "near_duplicate_share": (Kind.NEAR_DUPLICATE, Fault.NONE),
-}
-_KIND_OF_EDGE = (*(_KINDS[name] for name in PAGE_SHARES), (Kind.PAGE, Fault.NONE))
-
-
-class _Card(NamedTuple):
-    """The cheap half of a page: all that another page needs to link to it."""
-
-    kind: Kind
-    fault: Fault
-    host: str
-    path: str
-    url: str
-    carries: bool  # whether a polite crawler gets its links without fail
-    seed: int
-
-
-class World:
-    def __init__(self, spec: WorldSpec) -> None:
-        self.spec = spec
-        self._dice = Dice(spec.seed)
-        # All are pure; the bounds keep a server of five million pages small.
-        self.site: Callable[[int], Site] = lru_cache(maxsize=20_000)(self._site)
-        self.site_of: Callable[[str], Site | None] = lru_cache(maxsize=20_000)(self._site_of)
-        self._card: Callable[[int, int], _Card] = lru_cache(maxsize=50_000)(self._draw_card)
-
-    # -- domains
-
-    def _site(self, number: int) -> Site:
-        return make_site(self.spec, self._dice, number)
-
-    def _site_of(self, host: str) -> Site | None:
-        number = number_of(host)
-        if number is None or number >= self.spec.domains:
-            return None
-        site = self.site(number)
-        return site if host in site.hosts else None
-
-    def domains(self) -> list[str]:
-        """Domain names, by number, as ``crawlproj.model.urls.domain_of`` gives them."""
-        return [self.site(number).domain for number in range(self.spec.domains)]
-
-    @cached_property
-    def total_pages(self) -> int:
-        """Exactly how many numbered pages there are; robots.txt, sitemaps, hops and traps have no number."""
-        sites = map(self.site, range(self.spec.domains))
-        return sum(site.pages + site.unlinked for site in sites)
-
-    def seeds(self, count: int | None = None) -> list[str]:
-        """Home pages of up to *count* open domains, from which every page can be reached."""
-        roots = list(self._roots(0))
-        wanted = max(len(roots), _SEEDS if count is None else count)
-        chosen = dict.fromkeys(roots)
-        for number in range(self.spec.domains):
-            if len(chosen) >= wanted:
-                break
-            if not self.site(number).closed:
-                chosen[number] = None
-        return [self._home(self.site(number)) for number in chosen]
-
-    def _roots(self, number: int) -> Iterator[int]:
-        """The domains no other open domain links to: domain 0, unless it is closed."""
-        if not self.site(number).closed:
-            yield number
-            return
-        for child in self._below(number, _DOMAIN_FANOUT, self.spec.domains):
-            yield from self._roots(child)
-
+class World(Tree):
     # -- pages
 
     def page(self, url: str) -> PageSpec | None:
@@ -162,128 +61,93 @@ class World:
         card = self._card(site.number, number)
         return self._page(site, number, card) if (host, target) == (card.host, card.path) else None
 
-    def _draw_card(self, site_number: int, number: int) -> _Card:
-        site = self.site(site_number)
-        a, b, _, d = self._dice.draws(site_number, number)
-        if number == 0:
-            return _Card(Kind.PAGE, Fault.NONE, site.domain, "/", self._home(site), True, d)
-        kind, fault = _KIND_OF_EDGE[bisect_right(site.kinds, unit(a))]
-        hidden = site.hides and part(b, 0) < site.spec.private_page_share
-        sections = _HIDDEN if hidden else _SECTIONS
-        section = sections[(b >> 16) % len(sections)]
-        form = part(b, 2)
-        if kind is Kind.FILE:
-            path = f"/{section}/{_SLUGS[b % 4]}-{number}.pdf"
-        elif form < 0.08:
-            path = f"/{section}/item?id={number}"
-        elif form < 0.12:
-            path = f"/{section}/item?id={number}&lang={site.language}"
-        else:
-            path = f"/{section}/{_SLUGS[(b >> 52) % len(_SLUGS)]}-{number}.html"
-        carries = kind is Kind.PAGE and fault in (Fault.NONE, Fault.SLOW) and not hidden
-        host = site.hosts[(b >> 24) % len(site.hosts)]
-        return _Card(kind, fault, host, path, site.base_url(host) + path, carries, d)
-
-    def _url(self, site: Site, number: int) -> str:
-        return self._card(site.number, number).url
-
-    def _home(self, site: Site) -> str:
-        return site.base_url(site.domain) + "/"
-
-    def _page(self, site: Site, number: int, card: _Card) -> PageSpec:
-        url, kind = card.url, card.kind
-        s0, s1, s2, s3 = self._dice.draws(site.number, number | _STYLE)
-        spec = site.spec
+    def _page(self, site: Site, number: int, card: Card) -> PageSpec:
+        kind, spec = card.kind, site.spec
+        s0, s1, s2, s3 = draws = self._dice.draws(site.number, number | _STYLE)
         if kind is Kind.REDIRECT:
-            return self._redirect(site, number, url, s0)
+            return self._redirect(site, number, card.url, s0)
         if kind is Kind.NOT_FOUND:
-            return PageSpec(url, site.number, kind, status=404, text_seed=card.seed, text_bytes=200)
-        language = site.language if part(s0, 0) < 0.85 else LANGUAGES[int(part(s0, 1) * len(LANGUAGES))]
-        charset, declared = "utf-8", ("both", "header", "meta")[int(part(s0, 2) * 3)]
-        if part(s0, 3) < spec.non_utf8_share:
-            charset = CHARSETS[language][s1 % len(CHARSETS[language])]
-        encoding = _pick(part(s1, 1), gzip=spec.gzip_share, br=spec.br_share, zstd=spec.zstd_share)
-        text_bytes = int(spec.page_bytes * (0.3 + 1.4 * part(s1, 2) ** 2 + 4 * part(s1, 3) ** 16))
-        text_seed, altered_seed, absolute = card.seed, None, False
-        base: str | None = None
-        canonical: str | None = url
-        links: tuple[Link, ...]
-        if kind is Kind.FILE:
-            return PageSpec(
-                url,
-                site.number,
-                kind,
-                content_type="application/pdf",
-                text_bytes=text_bytes,
-                text_seed=card.seed,
-            )
+            return PageSpec(card.url, site.number, kind, status=404, text_seed=card.seed, text_bytes=200)
         if kind is Kind.DUPLICATE:
-            # Members of one group share every byte, so nothing here may depend on the page itself.
-            # Half of them repeat text of their own domain, half what domain 0 gave to everybody.
-            owner = site if part(s2, 0) < 0.5 else self.site(0)
-            group = s2 >> 63
-            text_seed = self._dice.draws(owner.number, group | _GROUP)[0]
-            language, charset, declared, canonical, absolute = owner.language, "utf-8", "both", None, True
-            text_bytes = owner.spec.page_bytes
-            links = self._unique(
-                [self._home(owner), *(self._url(owner, n) for n in range(1, min(4, owner.pages)))]
-            )
+            facts = self._duplicate(site, s2)
         elif kind is Kind.NEAR_DUPLICATE:
-            original = self._page(
-                site, parent := self._carrier(site, number), self._card(site.number, parent)
-            )
-            language, charset, declared = original.language, original.charset, original.declared
-            text_bytes, text_seed, altered_seed = original.text_bytes, original.text_seed, card.seed
-            canonical = original.url
-            links = self._unique([self._home(site), original.url])
+            facts = self._near_duplicate(site, number, card)
         else:
-            if kind is Kind.HUGE:
-                text_bytes = spec.huge_bytes
-            links = self._links(site, number, card)
-            if part(s2, 2) < spec.base_href_share:
-                base = f"{site.base_url(card.host)}/base/{number}/"
-            if part(s2, 3) < 0.5:
-                canonical = None
+            facts = self._original(site, number, card, draws)
+        if kind is Kind.FILE:
+            return PageSpec(card.url, site.number, kind, **facts)
         failures = 0
         if card.fault not in (Fault.NONE, Fault.SLOW):
             failures = ALWAYS if part(s3, 0) < spec.permanent_share else spec.transient_failures
         return PageSpec(
-            url=url,
-            site=site.number,
-            kind=kind,
+            card.url,
+            site.number,
+            kind,
             fault=card.fault,
             failures=failures,
-            links=links,
-            language=language,
-            charset=charset,
-            declared="header" if charset == "utf-16" else declared,
-            encoding=encoding,
+            encoding=_pick(part(s1, 1), gzip=spec.gzip_share, br=spec.br_share, zstd=spec.zstd_share),
             chunked=part(s3, 1) < spec.chunked_share,
-            text_bytes=text_bytes,
-            text_seed=text_seed,
-            altered_seed=altered_seed,
-            absolute_links=absolute,
-            base=base,
-            canonical=canonical,
+            **facts,
         )
+
+    def _original(self, site: Site, number: int, card: Card, draws: tuple[int, ...]) -> dict[str, Any]:
+        spec, (s0, s1, s2, _) = site.spec, draws
+        text_bytes = int(spec.page_bytes * (0.3 + 1.4 * part(s1, 2) ** 2 + 4 * part(s1, 3) ** 16))
+        if card.kind is Kind.FILE:
+            return {"content_type": "application/pdf", "text_bytes": text_bytes, "text_seed": card.seed}
+        language = site.language if part(s0, 0) < 0.85 else LANGUAGES[int(part(s0, 1) * len(LANGUAGES))]
+        charset, declared = "utf-8", ("both", "header", "meta")[int(part(s0, 2) * 3)]
+        if part(s0, 3) < spec.non_utf8_share:
+            charset = CHARSETS[language][s1 % len(CHARSETS[language])]
+        has_base = part(s2, 2) < spec.base_href_share
+        return {
+            "language": language,
+            "charset": charset,
+            "declared": "header" if charset == "utf-16" else declared,
+            "text_bytes": spec.huge_bytes if card.kind is Kind.HUGE else text_bytes,
+            "text_seed": card.seed,
+            "links": self._links(site, number, card),
+            "base": f"{site.base_url(card.host)}/base/{number}/" if has_base else None,
+            "canonical": None if part(s2, 3) < 0.5 else card.url,
+        }
+
+    def _duplicate(self, site: Site, draw: int) -> dict[str, Any]:
+        # Members of one group share every byte, so nothing here may depend on the page itself.
+        # Half of them repeat text of their own domain, half that of domain 0.
+        owner = site if part(draw, 0) < 0.5 else self.site(0)
+        others = (self._url(owner, n) for n in range(1, min(4, owner.pages)))
+        return {
+            "language": owner.language,
+            "text_bytes": owner.spec.page_bytes,
+            "text_seed": self._dice.draws(owner.number, (draw >> 63) | _GROUP)[0],
+            "links": self._unique([self._home(owner), *others]),
+            "absolute_links": True,
+        }
+
+    def _near_duplicate(self, site: Site, number: int, card: Card) -> dict[str, Any]:
+        parent = self._carrier(site, number)
+        original = self._page(site, parent, self._card(site.number, parent))
+        same = ("language", "charset", "declared", "text_bytes", "text_seed")
+        return {
+            **{name: getattr(original, name) for name in same},
+            "altered_seed": card.seed,
+            "canonical": original.url,
+            "links": self._unique([self._home(site), original.url]),
+        }
 
     # -- links
 
-    def _links(self, site: Site, number: int, card: _Card) -> tuple[Link, ...]:
-        links = {self._home(site): False}
+    def _links(self, site: Site, number: int, card: Card) -> tuple[Link, ...]:
+        must = [self._home(site)]
         if card.carries:
-            for child in self._children(site, number):
-                links[self._url(site, child)] = False
+            must += (self._url(site, child) for child in self._children(site, number))
         if number == 0:
-            for child in self._child_sites(site.number):
-                links[self._home(self.site(child))] = False
+            must += (self._home(self.site(child)) for child in self._child_sites(site.number))
             if site.trap:
-                home = site.base_url(site.domain)
-                for path in ("/calendar/2024/01", f"/session/{card.seed:016x}/0", "/deep/more"):
-                    links[home + path] = False
-            for url in self.hostile_urls(site.number):
-                links[url] = False
-        spec = site.spec
+                traps = ("/calendar/2024/01", f"/session/{card.seed:016x}/0", "/deep/more")
+                must += (site.base_url(site.domain) + path for path in traps)
+            must += self.hostile_urls(site.number)
+        links, spec = dict.fromkeys(must, False), site.spec
         count = int(spec.links_mean * (0.25 + 1.5 * part(card.seed, 3)))
         draws = iter(spread(card.seed, 4 * count))
         for kind, where, page, rel in zip(draws, draws, draws, draws, strict=True):
@@ -298,30 +162,6 @@ class World:
     @staticmethod
     def _unique(urls: list[str]) -> tuple[Link, ...]:
         return tuple(Link(url) for url in dict.fromkeys(urls))
-
-    @staticmethod
-    def _below(number: int, fanout: int, size: int) -> range:
-        return range(number * fanout + 1, min(number * fanout + fanout + 1, size))
-
-    def _children(self, site: Site, number: int) -> Iterator[int]:
-        for child in self._below(number, _PAGE_FANOUT, site.pages):
-            yield child
-            if not self._card(site.number, child).carries:
-                yield from self._children(site, child)
-
-    def _carrier(self, site: Site, number: int) -> int:
-        """The page whose links lead to this one."""
-        while number:
-            number = (number - 1) // _PAGE_FANOUT
-            if self._card(site.number, number).carries:
-                break
-        return number
-
-    def _child_sites(self, number: int) -> Iterator[int]:
-        for child in self._below(number, _DOMAIN_FANOUT, self.spec.domains):
-            yield child
-            if self.site(child).closed:
-                yield from self._child_sites(child)
 
     # -- everything that is not a numbered page
 
@@ -343,23 +183,19 @@ class World:
         home = site.base_url(site.domain)
         if match := _HOP_PATH.fullmatch(target):
             number, left = int(match[2]), int(match[3])
-            exists = number < site.pages + site.unlinked
-            start = self._page(site, number, self._card(site.number, number)) if exists else None
-            if (
-                start is None
-                or start.location is None
-                or f"{home}/{match[1]}/{number}/" not in start.location
-            ):
+            if number >= site.pages + site.unlinked:
                 return None
-            first = int(start.location[-1])
+            start = self._page(site, number, self._card(site.number, number)).location or ""
+            prefix = f"{home}/{match[1]}/{number}/"
+            if not start.startswith(prefix):
+                return None
             if match[1] == "loop":
-                location = f"{home}/loop/{number}/{3 - left}"
-                exists = left in (1, 2)
+                first, location = 2, f"{prefix}{3 - left}"
             else:
                 # Hops count down, so that the number says how many are left.
-                location = f"{home}/hop/{number}/{left - 1}" if left > 1 else self._url(site, number // 2)
-                exists = 1 <= left <= first
-            if not exists:
+                first = int(start[-1])
+                location = f"{prefix}{left - 1}" if left > 1 else self._url(site, number // 2)
+            if not 1 <= left <= first:
                 return None
             return PageSpec(home + target, site.number, Kind.REDIRECT, status=302, location=location)
         if (match := _SITEMAP_PATH.fullmatch(target)) and site.sitemap:
@@ -404,7 +240,7 @@ class World:
             return None
         home = site.base_url(site.domain)
         if path.robots:
-            # Whoever serves it, these are the rules of the domain whose robots.txt led here.
+            # Whichever host serves it, these are the rules of the domain whose robots.txt led here.
             page = PageSpec(home + path.text, origin.number, Kind.ROBOTS, content_type="text/plain")
         else:
             links = self._unique([home + "/"])
@@ -426,9 +262,6 @@ class World:
             back = there.robots and there.number == 0
             facts |= {"status": 302, "location": home + ("/robots.txt" if back else there.text)}
         return msgspec.structs.replace(page, **facts)
-
-    def robots_text(self, domain: int) -> str:
-        return robots_text(self.site(domain))
 
     def _sitemap(self, site: Site, url: str, index: str | None, *, gzip: bool) -> PageSpec | None:
         pages = site.pages + site.unlinked

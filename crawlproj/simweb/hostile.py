@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from random import Random
 from typing import NamedTuple, Self
 
@@ -21,10 +21,10 @@ import zstandard
 
 class Hostile(StrEnum):
     NONE = ""
-    SLOWLORIS = "slowloris"  # the head dribbles, a line a step, for ever
+    SLOWLORIS = "slowloris"  # the head dribbles, a line a step, forever
     ENDLESS_HEADERS = "endless-headers"  # at full speed
     ENDLESS_LINE = "endless-line"  # one header line that never ends
-    ENDLESS_1XX = "endless-1xx"  # "100 Continue" for ever
+    ENDLESS_1XX = "endless-1xx"  # "100 Continue" forever
     HEADER_FLOOD = "header-flood"  # 10,000 headers, then a page
     ENDLESS_BODY = "endless-body"  # no length, as fast as it is read
     ENDLESS_CHUNKS = "endless-chunks"
@@ -43,8 +43,8 @@ class Hostile(StrEnum):
     GARBAGE = "garbage"  # noise instead of HTTP
     TLS = "tls"  # a TLS alert instead of HTTP
     REDIRECT_LOOP = "redirect-loop"  # over LOOP_DOMAINS domains
-    REDIRECT_CHAIN = "redirect-chain"  # a path that counts up, for ever
-    REDIRECT_SELF = "redirect-self"  # the same path, a query that counts up, for ever
+    REDIRECT_CHAIN = "redirect-chain"  # a path that counts up, forever
+    REDIRECT_SELF = "redirect-self"  # the same path, a query that counts up, forever
     # Only of a robots.txt:
     BIG = "big"  # 10 MB; rules first, "Disallow: /" last
     REDIRECT_OTHER = "redirect-other"  # to a file of the next domain that has the rules of this one
@@ -52,10 +52,11 @@ class Hostile(StrEnum):
 
 REDIRECTS = (Hostile.REDIRECT_LOOP, Hostile.REDIRECT_CHAIN, Hostile.REDIRECT_SELF, Hostile.REDIRECT_OTHER)
 BOMBS = (Hostile.BOMB_GZIP, Hostile.BOMB_BR, Hostile.BOMB_ZSTD, Hostile.BOMB_NESTED)
-ROBOTS_ONLY = (Hostile.BIG, Hostile.REDIRECT_OTHER)
-#: The hostile pages, and what a robots.txt can be as well.
-PAGE_KINDS = tuple(kind for kind in Hostile if kind and kind not in ROBOTS_ONLY)
-ROBOTS_KINDS = tuple(kind for kind in Hostile if kind)
+#: What a robots.txt can be, and a page.
+ROBOTS_KINDS: tuple[Hostile, ...] = tuple(filter(None, Hostile))
+PAGE_KINDS: tuple[Hostile, ...] = tuple(
+    kind for kind in ROBOTS_KINDS if kind not in (Hostile.BIG, Hostile.REDIRECT_OTHER)
+)
 #: A robots.txt like this never gives a status: RFC 9309 takes it for unreachable, so nothing may be fetched.
 UNREACHABLE = (
     Hostile.SLOWLORIS,
@@ -145,175 +146,88 @@ class Script(NamedTuple):
     end: End
 
 
-class _Good(NamedTuple):
-    """The answer that is to be spoilt."""
-
-    head: bytes
-    body: bytes
-    step_s: float
-    reset_after: int
-    bomb_bytes: int
-
-    @property
-    def status_line(self) -> bytes:
-        return self.head[: self.head.index(b"\r\n") + 2]
-
-    @property
-    def fields(self) -> bytes:
-        return self.head[len(self.status_line) :]
-
-    def framed(self, *framing: bytes) -> bytes:
-        """The head, with these header lines in place of its Content-Length."""
-        return self.status_line + _without_length(self.fields) + b"".join(framing) + b"\r\n"
-
-    def silence(self) -> Iterator[Step]:
-        return repeat(Step(b"", self.step_s))
-
-
 def script(kind: Hostile, number: int, head: bytes, body: bytes, *, step_s: float, bomb_bytes: int) -> Script:
-    """How *kind* spoils an answer; *head* and *body* are those of the page it could have been.
+    """How *kind*, any but the redirects, spoils an answer; *head* and *body* are of what it could have been.
 
     *number* is where a reset comes, in bytes. A step that waits waits *step_s*.
     """
-    return _SCRIPTS[kind](_Good(head, body, step_s, number, bomb_bytes))
+    status = 0 if kind in UNREACHABLE else 200
+    if kind is Hostile.RESET:
+        sent = (head + body)[:number]
+        status = 200 if len(sent) >= len(head) else 0
+        return Script(status, iter([Step(sent, _BEFORE_RESET_S)]), End.RESET)
+    if kind is Hostile.DRIP:
+        drops = (Step(body[n : n + 1], step_s) for n in range(len(body)))
+        return Script(status, chain([Step(head)], drops), End.FINISH)
+    if endless := _endless(kind, head, body, step_s):
+        first, step = endless
+        return Script(status, chain([Step(first)], repeat(step)), End.CLOSE)
+    end = End.CLOSE if kind in (Hostile.LONG_LENGTH, Hostile.GARBAGE, Hostile.TLS) else End.FINISH
+    return Script(status, iter([Step(_whole(kind, head, body, bomb_bytes))]), end)
 
 
-def _endless(status: int, first: bytes, rest: Iterator[Step]) -> Script:
-    return Script(status, _then(first, rest), End.CLOSE)
+def _endless(kind: Hostile, head: bytes, body: bytes, step_s: float) -> tuple[bytes, Step] | None:
+    """What comes first, and what then repeats forever; None if *kind* has an end."""
+    status_line = head[: head.index(b"\r\n") + 2]
+    silence = Step(b"", step_s)
+    match kind:
+        case Hostile.SLOWLORIS:
+            return status_line, Step(b"X-Slow: 1\r\n", step_s)
+        case Hostile.ENDLESS_HEADERS:
+            return status_line, Step(b"X-More: and more\r\n" * 800)
+        case Hostile.ENDLESS_LINE:
+            return status_line + b"X-Long: ", Step(b"long " * 3000)
+        case Hostile.ENDLESS_1XX:
+            return b"", Step(b"HTTP/1.1 100 Continue\r\n\r\n" * 500)
+        case Hostile.ENDLESS_BODY:
+            return _framed(head) + body, Step(b"more " * (_PIECE // 5))
+        case Hostile.ENDLESS_CHUNKS:
+            first = _framed(head, _CHUNKED) + b"%x\r\n%b\r\n" % (len(body), body)
+            return first, Step(b"%x\r\n%b\r\n" % (_PIECE, b"x" * _PIECE))
+        case Hostile.CHUNK_OVERFLOW:
+            return _framed(head, _CHUNKED) + b"%x\r\n" % 2**68 + body, Step(b"x" * 1000, step_s)
+        case Hostile.HANG:
+            return b"", silence
+        case Hostile.HANG_HEAD:
+            return head, silence
+        case Hostile.HANG_BODY:
+            return head + body[: len(body) // 2], silence
+    return None
 
 
-def _once(status: int, data: bytes, end: End = End.FINISH) -> Script:
-    return Script(status, iter([Step(data)]), end)
-
-
-def _then(first: bytes, rest: Iterator[Step]) -> Iterator[Step]:
-    yield Step(first)
-    yield from rest
-
-
-def _slowloris(good: _Good) -> Script:
-    return _endless(0, good.status_line, repeat(Step(b"X-Slow: 1\r\n", good.step_s)))
-
-
-def _endless_headers(good: _Good) -> Script:
-    return _endless(0, good.status_line, repeat(Step(b"X-More: and more\r\n" * 800)))
-
-
-def _endless_line(good: _Good) -> Script:
-    return _endless(0, good.status_line + b"X-Long: ", repeat(Step(b"long " * 3000)))
-
-
-def _endless_1xx(good: _Good) -> Script:
-    return _endless(0, b"", repeat(Step(b"HTTP/1.1 100 Continue\r\n\r\n" * 500)))
-
-
-def _header_flood(good: _Good) -> Script:
-    flood = b"".join(b"X-Flood-%d: %d\r\n" % (n, n) for n in range(_FLOOD_HEADERS))
-    return _once(200, good.status_line + flood + good.fields + good.body)
-
-
-def _endless_body(good: _Good) -> Script:
-    return _endless(200, good.framed() + good.body, repeat(Step(b"more " * (_PIECE // 5))))
-
-
-def _endless_chunks(good: _Good) -> Script:
-    first = good.framed(_CHUNKED) + b"%x\r\n%b\r\n" % (len(good.body), good.body)
-    return _endless(200, first, repeat(Step(b"%x\r\n%b\r\n" % (_PIECE, b"x" * _PIECE))))
-
-
-def _chunk_overflow(good: _Good) -> Script:
-    first = good.framed(_CHUNKED) + b"%x\r\n" % 2**68
-    return _endless(200, first + good.body, repeat(Step(b"x" * 1000, good.step_s)))
-
-
-def _drip(good: _Good) -> Script:
-    drops = (Step(good.body[n : n + 1], good.step_s) for n in range(len(good.body)))
-    return Script(200, _then(good.head, drops), End.FINISH)
-
-
-def _hang(good: _Good) -> Script:
-    return _endless(0, b"", good.silence())
-
-
-def _hang_head(good: _Good) -> Script:
-    return _endless(200, good.head, good.silence())
-
-
-def _hang_body(good: _Good) -> Script:
-    return _endless(200, good.head + good.body[: len(good.body) // 2], good.silence())
-
-
-def _long_length(good: _Good) -> Script:
-    return _once(200, good.framed(_length(len(good.body) + 1000)) + good.body, End.CLOSE)
-
-
-def _short_length(good: _Good) -> Script:
-    lying = good.framed(_length(len(good.body) // 2))
-    return _once(200, lying + good.body + _POISON_HEAD + _POISON)
-
-
-def _reset(good: _Good) -> Script:
-    sent = (good.head + good.body)[: good.reset_after]
-    status = 200 if len(sent) >= len(good.head) else 0
-    return Script(status, iter([Step(sent, _BEFORE_RESET_S)]), End.RESET)
-
-
-def _bomb(kind: Hostile) -> Callable[[_Good], Script]:
+def _whole(kind: Hostile, head: bytes, body: bytes, bomb_bytes: int) -> bytes:
+    """All of an answer that is sent at once."""
+    match kind:
+        case Hostile.HEADER_FLOOD:
+            fields = head.index(b"\r\n") + 2
+            flood = b"".join(b"X-Flood-%d: %d\r\n" % (n, n) for n in range(_FLOOD_HEADERS))
+            return head[:fields] + flood + head[fields:] + body
+        case Hostile.LONG_LENGTH:
+            return _framed(head, _length(len(body) + 1000)) + body
+        case Hostile.SHORT_LENGTH:
+            return _framed(head, _length(len(body) // 2)) + body + _POISON_HEAD + _POISON
+        case Hostile.GARBAGE:
+            return Random(1).randbytes(_PIECE)
+        case Hostile.TLS:
+            return _TLS_ALERT
+        case Hostile.BIG:
+            filler = b"# nothing to see here\n"
+            big = body + b"\n" + filler * (_BIG_BYTES // len(filler)) + b"User-agent: *\nDisallow: /\n"
+            return _framed(head, _length(len(big))) + big
     codings = b"gzip, gzip" if kind is Hostile.BOMB_NESTED else kind.removeprefix("bomb-").encode()
-
-    def make(good: _Good) -> Script:
-        packed = bomb(good.body, kind, good.bomb_bytes)
-        return _once(200, good.framed(b"Content-Encoding: %b\r\n" % codings, _length(len(packed))) + packed)
-
-    return make
-
-
-def _garbage(good: _Good) -> Script:
-    return _once(0, Random(1).randbytes(_PIECE), End.CLOSE)
-
-
-def _tls(good: _Good) -> Script:
-    return _once(0, _TLS_ALERT, End.CLOSE)
-
-
-def _big(good: _Good) -> Script:
-    filler = b"# nothing to see here\n"
-    big = good.body + b"\n" + filler * (_BIG_BYTES // len(filler)) + b"User-agent: *\nDisallow: /\n"
-    return _once(200, good.framed(_length(len(big))) + big)
-
-
-#: All but the redirects, which are answers like any other.
-_SCRIPTS: dict[Hostile, Callable[[_Good], Script]] = {
-    Hostile.SLOWLORIS: _slowloris,
-    Hostile.ENDLESS_HEADERS: _endless_headers,
-    Hostile.ENDLESS_LINE: _endless_line,
-    Hostile.ENDLESS_1XX: _endless_1xx,
-    Hostile.HEADER_FLOOD: _header_flood,
-    Hostile.ENDLESS_BODY: _endless_body,
-    Hostile.ENDLESS_CHUNKS: _endless_chunks,
-    Hostile.CHUNK_OVERFLOW: _chunk_overflow,
-    Hostile.DRIP: _drip,
-    Hostile.HANG: _hang,
-    Hostile.HANG_HEAD: _hang_head,
-    Hostile.HANG_BODY: _hang_body,
-    Hostile.LONG_LENGTH: _long_length,
-    Hostile.SHORT_LENGTH: _short_length,
-    Hostile.RESET: _reset,
-    Hostile.GARBAGE: _garbage,
-    Hostile.TLS: _tls,
-    Hostile.BIG: _big,
-    **{kind: _bomb(kind) for kind in BOMBS},
-}
+    packed = bomb(body, kind, bomb_bytes)
+    return _framed(head, b"Content-Encoding: %b\r\n" % codings, _length(len(packed))) + packed
 
 
 def _length(count: int) -> bytes:
     return b"Content-Length: %d\r\n" % count
 
 
-def _without_length(fields: bytes) -> bytes:
-    """The header lines before the empty one, Content-Length left out."""
-    lines = fields.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    return b"".join(line + b"\r\n" for line in lines if not line.startswith(b"Content-Length:"))
+def _framed(head: bytes, *framing: bytes) -> bytes:
+    """The head, with these header lines in place of its Content-Length."""
+    lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    kept = [line + b"\r\n" for line in lines if not line.startswith(b"Content-Length:")]
+    return b"".join([*kept, *framing, b"\r\n"])
 
 
 @lru_cache(maxsize=64)

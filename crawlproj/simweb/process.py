@@ -10,13 +10,12 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from crawlproj.errors import CrawlError
+from crawlproj.simweb.connection import FLUSH_PATH
 from crawlproj.simweb.graph import World
 from crawlproj.simweb.referee import Referee
-from crawlproj.simweb.server import FLUSH_PATH
 from crawlproj.simweb.spec import WorldSpec
 
 _PACKAGE_PARENT = Path(__file__).parents[2]
@@ -56,15 +55,13 @@ class SimwebProcess:
         line = self._child.stdout.readline() if self._child.poll() is None else b""
         if not line:
             self.stop()
-            raise CrawlError("The simulated web did not start; what it said is above.")
+            raise CrawlError("The simulated web did not start; see its output above.")
         self.port = json.loads(line)["port"]
         self.pid = self._child.pid
         self.world = World(dataclasses.replace(self._spec, port=self.port))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

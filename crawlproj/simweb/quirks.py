@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 _OK = b"HTTP/1.1 200 OK\r\n"
 _HTML = b"Content-Type: text/html\r\n"
@@ -21,6 +22,8 @@ _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\
 #: Quirk n listens on this address plus n. No simulated domain has an address in 127.0.0.0/24.
 _FIRST_ADDRESS = 100
 _PATIENCE_S = 30.0
+#: A server without a quirk, to compare with.
+PLAIN = "plain"
 
 
 def page(name: str) -> bytes:
@@ -30,7 +33,8 @@ def page(name: str) -> bytes:
     )
 
 
-def _answer(name: str) -> bytes:
+def _answers(name: str) -> dict[str, bytes]:
+    """The whole answer of each quirk, byte for byte, around the page of *name*."""
     body = page(name)
     length = b"Content-Length: %d\r\n" % len(body)
     chunked = b"Transfer-Encoding: chunked\r\n"
@@ -38,7 +42,7 @@ def _answer(name: str) -> bytes:
     usual = _OK + _HTML + length
     end = b"Connection: close\r\n\r\n"
     return {
-        "plain": usual + end + body,
+        PLAIN: usual + end + body,
         "colonless-header": usual + b"X-Powered-By nothing\r\n" + end + body,
         "duplicate-length": usual + length + end + body,
         "length-and-chunked": usual + chunked + end + chunks,
@@ -49,53 +53,38 @@ def _answer(name: str) -> bytes:
         # Nothing says that the close is the end: neither a length, nor chunks, nor Connection: close.
         "close-without-length": _OK + _HTML + b"\r\n" + body,
         "lf-only": (usual + end).replace(b"\r\n", b"\n") + body,
-    }[name]
+    }
 
 
-#: The nine, and a plain server to compare with.
-PLAIN = "plain"
-QUIRKS = (
-    "colonless-header",
-    "duplicate-length",
-    "length-and-chunked",
-    "long-header-line",
-    "non-utf8-header",
-    "space-before-colon",
-    "no-reason-phrase",
-    "close-without-length",
-    "lf-only",
-)
-#: The whole answer of each, byte for byte.
-ANSWERS = {name: _answer(name) for name in (PLAIN, *QUIRKS)}
+ANSWERS = {name: _answers(name)[name] for name in _answers("")}
+QUIRKS = tuple(name for name in ANSWERS if name != PLAIN)
 
 
 @asynccontextmanager
-async def serve(names: Iterable[str] = (PLAIN, *QUIRKS)) -> AsyncIterator[dict[str, str]]:
+async def serve(names: Iterable[str] = tuple(ANSWERS)) -> AsyncIterator[dict[str, str]]:
     """Serve these quirks while the block runs; gives the URL of each page, by name."""
     async with AsyncExitStack() as stack:
         urls = {}
         for name in names:
             host = f"127.0.0.{_FIRST_ADDRESS + list(ANSWERS).index(name)}"
-            server = await asyncio.start_server(_Quirk(name).talk, host, 0, limit=_MAX_REQUEST_BYTES)
+            server = await asyncio.start_server(
+                partial(_talk, ANSWERS[name]), host, 0, limit=_MAX_REQUEST_BYTES
+            )
             await stack.enter_async_context(server)
             urls[name] = f"http://{host}:{server.sockets[0].getsockname()[1]}/"
         yield urls
 
 
-class _Quirk:
-    def __init__(self, name: str) -> None:
-        self._answer = ANSWERS[name]
-
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer if request.split(b" ", 2)[1] == b"/" else _NOT_FOUND)
-                await writer.drain()
-        except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError, IndexError):
-            pass  # a client that goes away, or talks nonsense, is no concern of ours
-        finally:
-            writer.close()
+async def _talk(answer: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            request = await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer if request.split(b" ", 2)[1] == b"/" else _NOT_FOUND)
+            await writer.drain()
+    except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError, IndexError):
+        pass  # a client that goes away, or talks nonsense, is no concern of ours
+    finally:
+        writer.close()
 
 
 async def main() -> None:

@@ -27,7 +27,7 @@ def body(world: World, page: PageSpec) -> bytes:
     if page.location is not None:
         return b""
     if page.kind is Kind.ROBOTS:
-        return world.robots_text(page.site).encode()
+        return world.site(page.site).robots_text().encode()
     if page.kind is Kind.SITEMAP:
         sitemap = _sitemap(page).encode()
         return compress(sitemap, "gzip") if page.content_type == "application/gzip" else sitemap
@@ -44,9 +44,7 @@ def compress(data: bytes, encoding: str) -> bytes:
     if encoding == "br":
         compressed: bytes = brotli.compress(data, quality=1)
         return compressed
-    if encoding == "zstd":
-        return zstandard.compress(data, 1)
-    return data
+    return zstandard.compress(data, 1)
 
 
 def _encode(text: str, charset: str) -> bytes:
@@ -55,7 +53,7 @@ def _encode(text: str, charset: str) -> bytes:
     return text.encode(charset, "xmlcharrefreplace")
 
 
-def _html(page: PageSpec, *, is_wild: bool = False) -> str:
+def _html(page: PageSpec, *, is_wild: bool) -> str:
     stock = sentences(page.language)
     count = max(3, int(page.text_bytes / sentence_bytes(page.language)))
     text = [stock[int(draw * len(stock))] for draw in spread(page.text_seed, min(count, _HUGE_STEP))]
@@ -70,32 +68,22 @@ def _html(page: PageSpec, *, is_wild: bool = False) -> str:
     if is_wild:
         return wild.html(page, title, text, anchors)
 
-    head = [f'<!DOCTYPE html>\n<html lang="{page.language}"><head>\n']
-    if page.declared != "header":
-        head.append(f'<meta charset="{page.charset}">\n')
-    head.append(f'<title>{title}</title>\n<meta name="description" content="{text[1].strip()}">\n')
-    if page.base:
-        head.append(f'<base href="{page.base}">\n')
-    if page.canonical:
-        head.append(f'<link rel="canonical" href="{_escape(page.canonical)}">\n')
-    head.append(f"</head>\n<body>\n<nav>{' | '.join(anchors[:4])} {_NO_LINKS}</nav>\n<h1>{title}</h1>\n")
-
+    charset, base, canonical = wild.declarations(page)
+    parts = [
+        f'<!DOCTYPE html>\n<html lang="{page.language}"><head>\n{charset}<title>{title}</title>\n',
+        f'<meta name="description" content="{text[1].strip()}">\n{base}{canonical}</head>\n<body>\n',
+        f"<nav>{' | '.join(anchors[:4])} {_NO_LINKS}</nav>\n<h1>{title}</h1>\n",
+    ]
     rest = anchors[4:]
     paragraphs = [text[start : start + _PARAGRAPH] for start in range(0, count, _PARAGRAPH)]
     per_paragraph = len(rest) // len(paragraphs)
     for index, paragraph in enumerate(paragraphs):
-        head.append(f"<p>{''.join(paragraph)}")
-        if per_paragraph:
-            head.append(" ".join(rest[index * per_paragraph : (index + 1) * per_paragraph]))
-        head.append("</p>\n")
-    head.append("<ul>\n")
-    head.extend(f"<li>{anchor}</li>\n" for anchor in rest[per_paragraph * len(paragraphs) :])
-    head.append("</ul>\n<footer>simweb</footer>\n</body></html>\n")
-    return "".join(head)
-
-
-def _escape(url: str) -> str:
-    return url.replace("&", "&amp;") if "&" in url else url
+        inside = " ".join(rest[index * per_paragraph : (index + 1) * per_paragraph])
+        parts.append(f"<p>{''.join(paragraph)}{inside}</p>\n")
+    parts.append("<ul>\n")
+    parts.extend(f"<li>{anchor}</li>\n" for anchor in rest[per_paragraph * len(paragraphs) :])
+    parts.append("</ul>\n<footer>simweb</footer>\n</body></html>\n")
+    return "".join(parts)
 
 
 def _anchors(page: PageSpec) -> list[str]:
@@ -125,14 +113,14 @@ def _anchors(page: PageSpec) -> list[str]:
         if form in (2, 7):
             href += "#part-2"
         rel = ' rel="nofollow"' if nofollow else ""
-        anchors.append(f'<a href="{_escape(href)}"{rel}>{texts[(seed + index) % len(texts)]}</a>')
+        anchors.append(f'<a href="{wild.escape(href)}"{rel}>{texts[(seed + index) % len(texts)]}</a>')
     return anchors
 
 
 def _sitemap(page: PageSpec) -> str:
     index = bool(page.links) and "/sitemap-" in page.links[0].url
     outer, inner = ("sitemapindex", "sitemap") if index else ("urlset", "url")
-    entries = "".join(f"<{inner}><loc>{_escape(link.url)}</loc></{inner}>\n" for link in page.links)
+    entries = "".join(f"<{inner}><loc>{wild.escape(link.url)}</loc></{inner}>\n" for link in page.links)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<{outer} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{entries}</{outer}>\n'

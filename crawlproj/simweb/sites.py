@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b, shake_128
+from itertools import accumulate
 from struct import Struct, unpack
 
 from crawlproj.simweb.faults import ALWAYS
@@ -20,7 +21,7 @@ _DRAWS = Struct("<QQQQ")
 _SITE = 2**63
 #: Bytes a.b.c of 127.a.b.c run from 1 to 254, so that no address is a network or a broadcast one.
 _RADIX = 254
-_NAME = re.compile(r"(?:(?:www|blog)\.)?d(\d{5,6})\.test")
+_HOST = re.compile(r"127\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})|(?:(?:www|blog)\.)?d(\d{5,6})\.test")
 #: How many times larger than the mean a domain may be.
 _LARGEST = 8.0
 
@@ -64,7 +65,7 @@ class Site:
 
     @property
     def useless(self) -> bool:
-        """Whether a crawler may ask, and nobody can expect it to get a page: that depends on its patience."""
+        """Whether a crawler may ask but need not get a page: that depends on its patience."""
         spec = self.spec
         odd_robots = spec.robots_hostile not in ("", Hostile.REDIRECT_OTHER) and not self.robots_unreachable
         dead = bool(spec.dead) and spec.dead_attempts == ALWAYS
@@ -77,11 +78,30 @@ class Site:
 
     @property
     def hides(self) -> bool:
-        """Whether some, not all, of its paths are disallowed to somebody."""
+        """Whether some, not all, of its paths are disallowed to some crawler."""
         return self.robots in (Robots.DISALLOW, Robots.AGENTS)
 
     def base_url(self, host: str) -> str:
         return f"http://{host}:{self.spec.port}" if self.spec.port not in (0, 80) else f"http://{host}"
+
+    def robots_text(self) -> str:
+        """The robots.txt that is served once it is served at all; empty where there is none."""
+        if self.robots is Robots.MISSING:
+            return ""
+        delay = "" if self.crawl_delay_s is None else f"Crawl-delay: {self.crawl_delay_s}\n"
+        if self.robots is Robots.CLOSED:
+            rules = f"User-agent: *\nDisallow: /\n{delay}"
+        elif self.robots is Robots.DISALLOW:
+            rules = f"User-agent: *\nDisallow: /private/\nDisallow: /staff/\n{delay}"
+        elif self.robots is Robots.AGENTS:
+            rules = (
+                f"User-agent: greedybot\nDisallow: /\n\nUser-agent: crawlproj\nDisallow: /private/\n{delay}\n"
+                f"User-agent: *\nDisallow: /staff/\nDisallow: /private/\n{delay}"
+            )
+        else:
+            rules = f"User-agent: *\nDisallow:\n{delay}"
+        sitemap = f"\nSitemap: {self.base_url(self.domain)}/sitemap.xml\n" if self.sitemap else ""
+        return f"# {self.domain}\n{rules}{sitemap}"
 
 
 class Dice:
@@ -127,18 +147,14 @@ def name_of(number: int) -> str:
 
 def number_of(host: str) -> int | None:
     """The domain number that *host* (an address, a name, or a subdomain) stands for in any world."""
-    if host.startswith("127."):
-        numbers = host.split(".")
-        if len(numbers) != 4 or not all(part.isascii() and part.isdigit() for part in numbers):
-            return None
-        _, first, middle, last = map(int, numbers)
-        number = (first * _RADIX + middle - 1) * _RADIX + last - 1
-        return number if number >= 0 and address_of(number) == host else None
-    match = _NAME.fullmatch(host)
+    match = _HOST.fullmatch(host)
     if match is None:
         return None
-    number = int(match[1])
-    return number if host.endswith(name_of(number)) else None
+    if match[4]:
+        number = int(match[4])
+        return number if host.endswith(name_of(number)) else None
+    number = (int(match[1]) * _RADIX + int(match[2]) - 1) * _RADIX + int(match[3]) - 1
+    return number if address_of(number) == host else None
 
 
 def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
@@ -150,13 +166,8 @@ def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
     robots, failures = _robots(spec, number, c)
     delay_s = None
     if part(b, 1) < spec.crawl_delay_share:
-        delay_s = round(
-            spec.crawl_delay_min_s + part(b, 2) * (spec.crawl_delay_max_s - spec.crawl_delay_min_s), 2
-        )
-    edges, edge = [], 0.0
-    for name in PAGE_SHARES:
-        edge += getattr(spec, name)
-        edges.append(edge)
+        delay_s = spec.crawl_delay_min_s + part(b, 2) * (spec.crawl_delay_max_s - spec.crawl_delay_min_s)
+        delay_s = round(delay_s, 2)
     sitemap = part(d, 1) < spec.sitemap_share
     # The delay, the only way to some pages, what is hostile: it has to be said somewhere.
     speaks = delay_s is not None or (sitemap and spec.sitemap_only_share > 0) or spec.robots_hostile
@@ -174,7 +185,7 @@ def make_site(world: WorldSpec, dice: Dice, number: int) -> Site:
         crawl_delay_s=delay_s,
         sitemap=sitemap,
         trap=part(d, 2) < spec.trap_share,
-        kinds=tuple(edges),
+        kinds=tuple(accumulate(getattr(spec, name) for name in PAGE_SHARES)),
         unlinked=round(pages * spec.sitemap_only_share) if sitemap else 0,
     )
 
@@ -194,23 +205,3 @@ def _robots(spec: WorldSpec, number: int, draw: int) -> tuple[Robots, int]:
     if part(draw, 3) < spec.no_robots_share:
         return Robots.MISSING, 0
     return Robots.ALLOW, 0
-
-
-def robots_text(site: Site) -> str:
-    """The robots.txt that is served once it is served at all; empty where there is none."""
-    if site.robots is Robots.MISSING:
-        return ""
-    delay = "" if site.crawl_delay_s is None else f"Crawl-delay: {site.crawl_delay_s}\n"
-    if site.robots is Robots.CLOSED:
-        rules = f"User-agent: *\nDisallow: /\n{delay}"
-    elif site.robots is Robots.DISALLOW:
-        rules = f"User-agent: *\nDisallow: /private/\nDisallow: /staff/\n{delay}"
-    elif site.robots is Robots.AGENTS:
-        rules = (
-            f"User-agent: greedybot\nDisallow: /\n\nUser-agent: crawlproj\nDisallow: /private/\n{delay}\n"
-            f"User-agent: *\nDisallow: /staff/\nDisallow: /private/\n{delay}"
-        )
-    else:
-        rules = f"User-agent: *\nDisallow:\n{delay}"
-    sitemap = f"\nSitemap: {site.base_url(site.domain)}/sitemap.xml\n" if site.sitemap else ""
-    return f"# {site.domain}\n{rules}{sitemap}"

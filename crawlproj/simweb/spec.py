@@ -10,27 +10,27 @@ from difflib import get_close_matches
 from typing import Any, Self
 
 from crawlproj.errors import BadArgument
-from crawlproj.simweb.faults import ALWAYS
+from crawlproj.simweb.faults import ALWAYS, Fault
 from crawlproj.simweb.hostile import PAGE_KINDS, ROBOTS_KINDS
+from crawlproj.simweb.page import Kind
 
 MAX_DOMAINS = 100_000
-NAMINGS = ("ip", "name")
 
-#: Shares of a domain's pages. They exclude each other, so together they are at most 1.
-PAGE_SHARES = (
-    "redirect_share",
-    "error_404_share",
-    "error_500_share",
-    "throttle_share",
-    "slow_share",
-    "hang_share",
-    "drop_share",
-    "truncate_share",
-    "huge_share",
-    "file_share",
-    "duplicate_share",
-    "near_duplicate_share",
-)
+#: Shares of a domain's pages, and what these are. They exclude each other, so together they are at most 1.
+PAGE_SHARES: Mapping[str, tuple[Kind, Fault]] = {
+    "redirect_share": (Kind.REDIRECT, Fault.NONE),
+    "error_404_share": (Kind.NOT_FOUND, Fault.NONE),
+    "error_500_share": (Kind.PAGE, Fault.ERROR),
+    "throttle_share": (Kind.PAGE, Fault.THROTTLE),
+    "slow_share": (Kind.PAGE, Fault.SLOW),
+    "hang_share": (Kind.PAGE, Fault.HANG),
+    "drop_share": (Kind.PAGE, Fault.DROP),
+    "truncate_share": (Kind.PAGE, Fault.TRUNCATE),
+    "huge_share": (Kind.HUGE, Fault.NONE),
+    "file_share": (Kind.FILE, Fault.NONE),
+    "duplicate_share": (Kind.DUPLICATE, Fault.NONE),
+    "near_duplicate_share": (Kind.NEAR_DUPLICATE, Fault.NONE),
+}
 #: What belongs to the whole world and so cannot differ from domain to domain.
 WORLD_ONLY = ("seed", "domains", "naming", "port", "overrides")
 _CHOICES: Mapping[str, tuple[object, ...]] = {
@@ -88,7 +88,7 @@ class WorldSpec:
     br_share: float = 0.1
     zstd_share: float = 0.1
 
-    #: Of failing pages, how many fail for ever; the others fail ``transient_failures`` times, then work.
+    #: Of failing pages, how many fail forever; the others fail ``transient_failures`` times, then work.
     permanent_share: float = 0.25
     transient_failures: int = 1
     #: Every answer takes this long. Two requests at once are seen as such only while one is being answered.
@@ -99,7 +99,7 @@ class WorldSpec:
     huge_bytes: int = 5_000_000
 
     no_robots_share: float = 0.3  # of domains: robots.txt is a 404
-    robots_5xx_share: float = 0.0  # of domains: for ever or for a while, see permanent_share
+    robots_5xx_share: float = 0.0  # of domains: forever or for a while, see permanent_share
     disallow_share: float = 0.3  # of domains: some paths are disallowed
     private_page_share: float = 0.1  # of the pages of such a domain
     closed_share: float = 0.01  # of domains: Disallow: /
@@ -109,15 +109,15 @@ class WorldSpec:
     sitemap_share: float = 0.3  # of domains
     trap_share: float = 0.0  # of domains: they link into infinite spaces
     sitemap_gzip: bool = False  # sitemap.xml is an index of sitemap-N.xml.gz
-    #: So many pages more, as a share of a domain's pages, that its sitemap names and no page links to.
+    #: Extra pages, as a share of a domain's pages, that its sitemap names and no page links to.
     sitemap_only_share: float = 0.0
 
-    # From here on mostly for overrides: what a whole domain does to those who come.
+    # From here on mostly for overrides: how a whole domain treats its visitors.
     #: A kind of crawlproj.simweb.hostile: the home page links to such pages, all others stay as they are.
     hostile: str = ""
     robots_hostile: str = ""  # the same for robots.txt
     hostile_step_ms: int = 1000  # between two bytes or lines of what dribbles
-    #: The server ends a hostile answer after so long, or so much.
+    #: The server ends a hostile answer after this long, or this many bytes.
     hostile_s: float = 30.0
     hostile_bytes: int = 200_000_000
     bomb_bytes: int = 1 << 30  # of a decompression bomb, inflated
@@ -137,7 +137,7 @@ class WorldSpec:
     overrides: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.naming not in NAMINGS:
+        if self.naming not in ("ip", "name"):
             raise BadArgument(f"naming={self.naming!r} is unknown; it is 'ip' or 'name'.")
         if not 0 <= self.port <= 65_535:
             raise BadArgument(f"port={self.port} is out of range; it is 0 (a free one) to 65535.")

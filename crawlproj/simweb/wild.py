@@ -79,24 +79,36 @@ def html(page: PageSpec, title: str, text: list[str], anchors: list[str]) -> str
     return "".join(
         (
             head,
-            *_pieces("<style>", _styles(), "</style>\n", style, seed),
-            *_pieces("<script>", _scripts(), "</script>\n", early, seed >> 3),
+            *_pieces("<style>", _library("style"), "</style>\n", style, seed),
+            *_pieces("<script>", _library("script"), "</script>\n", early, seed >> 3),
             f'</head>\n<body class="{name()} {name()} single">\n<!-- begin header -->\n',
-            *_pieces('<svg class="icons" aria-hidden="true">', _drawings(), "</svg>\n", drawing, seed),
-            *_pieces('<div class="widget-area">', _widgets(), "</div>\n", widgets, seed >> 5),
+            *_pieces(
+                '<svg class="icons" aria-hidden="true">', _library("drawing"), "</svg>\n", drawing, seed
+            ),
+            *_pieces('<div class="widget-area">', _library("widget"), "</div>\n", widgets, seed >> 5),
             *("<div>" * 6, body, "</div>" * 6),
-            *_pieces('<div class="widget-area">', _widgets(), "</div>\n", widgets, seed >> 7),
-            *_pieces("<script async>", _scripts(), "</script>\n", late, seed),
+            *_pieces('<div class="widget-area">', _library("widget"), "</div>\n", widgets, seed >> 7),
+            *_pieces("<script async>", _library("script"), "</script>\n", late, seed),
             "</body></html>\n",
         )
     )
 
 
-def _head(page: PageSpec, title: str, text: list[str]) -> str:
-    about = text[1].strip()
-    canonical = page.canonical.replace("&", "&amp;") if page.canonical else ""
+def declarations(page: PageSpec) -> tuple[str, str, str]:
+    """Return the elements that say the charset, the base and the canonical URL of a page that has them."""
     charset = f'<meta charset="{page.charset}">\n' if page.declared != "header" else ""
     base = f'<base href="{page.base}">\n' if page.base else ""
+    canonical = f'<link rel="canonical" href="{escape(page.canonical)}">\n' if page.canonical else ""
+    return charset, base, canonical
+
+
+def escape(url: str) -> str:
+    return url.replace("&", "&amp;")
+
+
+def _head(page: PageSpec, title: str, text: list[str]) -> str:
+    about = text[1].strip()
+    charset, base, canonical = declarations(page)
     facts = (
         f'"@context":"https://schema.org","@type":"NewsArticle","headline":"{title}","description":"{about}"'
     )
@@ -104,9 +116,8 @@ def _head(page: PageSpec, title: str, text: list[str]) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="{page.language}" class="no-js"><head>\n{charset}'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{title}</title>\n'
-        f'<meta name="description" content="{about}">\n{base}'
-        + (f'<link rel="canonical" href="{canonical}">\n' if canonical else "")
-        + f'<meta property="og:type" content="article">\n<meta property="og:title" content="{title}">\n'
+        f'<meta name="description" content="{about}">\n{base}{canonical}'
+        f'<meta property="og:type" content="article">\n<meta property="og:title" content="{title}">\n'
         f'<meta property="og:description" content="{about}">\n<meta property="og:locale" content="en">\n'
         f'<meta property="article:published_time" content="{day}">\n<meta name="author" content="A. W.">\n'
         '<meta name="twitter:card" content="summary_large_image">\n<meta name="color" content="#204060">\n'
@@ -117,18 +128,15 @@ def _head(page: PageSpec, title: str, text: list[str]) -> str:
     )
 
 
-_LINK_ELEMENTS = "".join(
-    f'<link rel="{rel}" href="/static/{name}">\n'
-    for rel, name in (
-        ("preload", "font.woff2"),
-        ("stylesheet", "theme.css"),
-        ("stylesheet", "blocks.css"),
-        ("icon", "icon-32.png"),
-        ("apple-touch-icon", "icon-180.png"),
-        ("manifest", "site.webmanifest"),
-        ("dns-prefetch", "cdn"),
-    )
-)
+_LINK_ELEMENTS = """\
+<link rel="preload" href="/static/font.woff2">
+<link rel="stylesheet" href="/static/theme.css">
+<link rel="stylesheet" href="/static/blocks.css">
+<link rel="icon" href="/static/icon-32.png">
+<link rel="apple-touch-icon" href="/static/icon-180.png">
+<link rel="manifest" href="/static/site.webmanifest">
+<link rel="dns-prefetch" href="/static/cdn">
+"""
 
 
 def _article(page: PageSpec, title: str, text: list[str], anchors: list[str], names: cycle[str]) -> str:
@@ -216,8 +224,26 @@ def _classes() -> list[str]:
     ]
 
 
-def _library(seed: int, line: str, strange: float) -> str:
-    """Return many of *line*, its letters W, N and H replaced by words, numbers and, so often, by noise."""
+#: The seed of each library, and how often its lines have noise.
+_LIBRARIES = {"script": (1, 0.2), "style": (2, 0.1), "drawing": (4, 0.1), "widget": (5, 0.5)}
+#: Scripts have what looks like markup and links, and is none.
+_LINES = {
+    "script": 'function W(e,t){var n=W(t,N);if(e.W<n&&t>0){n.innerHTML="<a class=\\"W\\" href='
+    '\\"/js/W\\">H<\\/a>"}return n.W({id:N,W:"H",ok:!0})}window.W=window.W||[];',
+    "style": ".W-W>.W:hover{color:#H;margin:0 Npx;display:flex}@media (min-width:Npx){.W{padding:Npx}}",
+    "drawing": '<path class="W" d="MN.4 N.2h-NvNl-N.1 N.7c1.H zM0 0"/>',
+    "widget": '<div class="W-W W" data-W="N"><div class="W W-H js-W"><span class="W W-N" style="margin:Npx '
+    'auto"><i class="W" aria-hidden></i></span><button type="button" class="W-W b-N" data-id="H">W</button>'
+    '<picture><source srcset="/W-N.webp" media="(min-width:Npx)"><img class="W" src="/W/N.jpg" alt="" '
+    'loading="lazy" width="N"></picture><div class="W W-W"><div class="W"><div id="W-N" class="W W-W">'
+    '<input type="hidden" name="W" value="H"></div></div></div></div></div>',
+}
+
+
+@cache
+def _library(kind: str) -> str:
+    """Return many lines of *kind*, their letters W, N and H replaced by words, numbers and noise."""
+    line, (seed, strange) = _LINES[kind], _LIBRARIES[kind]
     random = Random(seed)
     names = [
         "".join(random.choices("abcdefghijklmnoprstuvwxyz", k=2 + int(random.random() * 9)))
@@ -233,39 +259,3 @@ def _library(seed: int, line: str, strange: float) -> str:
         made.append(one.replace("H", random.choices(names)[0]))
         chars += len(made[-1])
     return "\n".join(made)
-
-
-@cache
-def _scripts() -> str:
-    # With what looks like markup and links, and is none.
-    return _library(
-        1,
-        'function W(e,t){var n=W(t,N);if(e.W<n&&t>0){n.innerHTML="<a class=\\"W\\" href=\\"/js/W\\">H<\\/a>"}'
-        'return n.W({id:N,W:"H",ok:!0})}window.W=window.W||[];',
-        0.2,
-    )
-
-
-@cache
-def _styles() -> str:
-    return _library(
-        2, ".W-W>.W:hover{color:#H;margin:0 Npx;display:flex}@media (min-width:Npx){.W{padding:Npx}}", 0.1
-    )
-
-
-@cache
-def _drawings() -> str:
-    return _library(4, '<path class="W" d="MN.4 N.2h-NvNl-N.1 N.7c1.H zM0 0"/>', 0.1)
-
-
-@cache
-def _widgets() -> str:
-    return _library(
-        5,
-        '<div class="W-W W" data-W="N"><div class="W W-H js-W"><span class="W W-N" style="margin:Npx auto">'
-        '<i class="W" aria-hidden></i></span><button type="button" class="W-W b-N" data-id="H">W</button>'
-        '<picture><source srcset="/W-N.webp" media="(min-width:Npx)"><img class="W" src="/W/N.jpg" alt="" '
-        'loading="lazy" width="N"></picture><div class="W W-W"><div class="W"><div id="W-N" class="W W-W">'
-        '<input type="hidden" name="W" value="H"></div></div></div></div></div>',
-        0.5,
-    )

@@ -1,7 +1,7 @@
-"""`parser` under a spider's name: what schedules spiders, such as scrapyd, schedules parsers with it.
+"""A parser under a spider's name, for what can only schedule spiders, such as scrapyd.
 
-It is `scrapy parser` from its first moment: the process is replaced, so its number, its end and the signals
-it gets are those of the parser. Not a runner of our own: scrapyd imports that before it has the egg.
+It replaces its process by `scrapy parser`, so pid, exit code and signals are those of the parser. Not done by
+our own runner, because scrapyd imports that before it has the egg.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ParserSpider(Spider):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> NoReturn:
-        # scrapyd adds the number of its job and, when one was asked for, the version of the egg.
+        # scrapyd adds the id of its job and, if given, the version of the egg.
         for name in ("_job", "_version"):
             kwargs.pop(name, None)
         command = parser_command(sys.orig_argv, kwargs, given_settings(crawler.settings))
@@ -33,9 +33,9 @@ class ParserSpider(Spider):
 def parser_command(
     crawl_command: Sequence[str], arguments: dict[str, str], settings: dict[str, str]
 ) -> list[str]:
-    """Return *crawl_command* made into one of `scrapy parser`, started by the same program.
+    """Return *crawl_command* turned into one of `scrapy parser`, run by the same program.
 
-    Arguments become options whether a parser has them or not: it is the one to refuse them.
+    All arguments become options: the parser itself refuses unknown ones.
     """
     program = crawl_command[: crawl_command.index("crawl")]
     return [
@@ -47,7 +47,7 @@ def parser_command(
 
 
 def given_settings(settings: BaseSettings) -> dict[str, str]:
-    """Return what was set on the command line; the rest the parser finds where we found it."""
+    """Return the settings of the command line; the parser reads the others itself."""
     return {
         name: str(settings[name])
         for name in settings

@@ -1,4 +1,4 @@
-"""Pages on disk: committed segments, and the way to read them again. No Redis."""
+"""Pages on disk: committed segments and their reader. No Redis."""
 
 from crawlproj.storage.reader import read_pages
 

@@ -1,4 +1,4 @@
-"""Pages as lines of JSON, compressed with zstd."""
+"""Pages as JSON lines, compressed with zstd."""
 
 from __future__ import annotations
 
@@ -16,29 +16,21 @@ _LEVEL = 3
 _CHUNK_BYTES = 1 << 17
 
 
-class JsonlSink:
+class JsonlSink(PartFile):
     """One zstd frame with a checksum; ``zstd -dc`` shows the lines."""
 
     suffix: ClassVar[str] = ".jsonl.zst"
 
     def __init__(self, path: Path) -> None:
-        self._file = PartFile(path)
+        super().__init__(path)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
 
-    @property
-    def bytes_written(self) -> int:
-        return self._file.bytes_written
-
     def append(self, row: PageRow, page: Page) -> None:
-        if data := self._compressor.compress(encode(row) + b"\n"):
-            self._file.write(data)
+        self.write(self._compressor.compress(encode(row) + b"\n"))
 
     def close(self) -> None:
-        self._file.write(self._compressor.flush())
-        self._file.sync_and_close()
-
-    def abandon(self) -> None:
-        self._file.abandon()
+        self.write(self._compressor.flush())
+        self.sync_and_close()
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -51,7 +43,7 @@ class JsonlSink:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    # Not the library's stream_reader: that takes a file cut in half for a whole one.
+    # Not the library's stream_reader, which does not notice a truncated file.
     stream = zstandard.ZstdDecompressor().decompressobj()
     rest = b""
     with path.open("rb") as file:
@@ -59,4 +51,4 @@ def _lines(path: Path) -> Iterator[bytes]:
             *lines, rest = (rest + stream.decompress(chunk)).split(b"\n")
             yield from lines
     if not stream.eof or rest:
-        raise ValueError("it is cut off")
+        raise ValueError("the file is truncated")

@@ -17,20 +17,20 @@ from crawlproj.storage.row import COLUMNS, SCHEMA_VERSION, PageRow
 
 _LEVEL = 3
 _VERSION_KEY = b"crawlproj.schema"
-#: A row group ends at the first of these; so much is held in memory.
+#: A row group ends at the first of these limits, and is held in memory until then.
 _GROUP_ROWS = 1000
 _GROUP_CHARS = 8 << 20
 _READ_ROWS = 256
 _TEXT = pa.string()
-_MOMENT = pa.timestamp("ms", tz="UTC")
+_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 _TYPES = {
     "depth": pa.int32(),
     "status": pa.int16(),
-    "fetched_at": _MOMENT,
+    "fetched_at": _TIMESTAMP,
     "latency_ms": pa.int32(),
     "headings": pa.list_(pa.struct([("level", pa.int8()), ("text", _TEXT)])),
-    "published": _MOMENT,
-    "modified": _MOMENT,
+    "published": _TIMESTAMP,
+    "modified": _TIMESTAMP,
     "paywalled": pa.bool_(),
     "links": pa.int32(),
     "link_urls": pa.list_(_TEXT),
@@ -41,18 +41,18 @@ _TYPES = {
     "attempt": pa.int32(),
     "fields": pa.map_(_TEXT, pa.list_(_TEXT)),
 }
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [(name, _TYPES.get(name, _TEXT)) for name in COLUMNS], metadata={_VERSION_KEY: SCHEMA_VERSION}
 )
-_MOMENTS = [name for name, kind in _TYPES.items() if kind == _MOMENT]
-#: Few different values: a dictionary makes them small and quick to group by.
+_TIMESTAMPS = [name for name, kind in _TYPES.items() if kind == _TIMESTAMP]
+#: Columns with few distinct values: dictionary encoding makes them small and fast to group by.
 _REPEATED = ["domain", "content_type", "charset", "language", "error", "site_name", "kind", "text_source"]
-#: What questions filter by; bounds of long texts would only be ballast.
+#: Columns that queries filter by; statistics of long texts would be useless.
 _BOUNDED = ["url", "domain", "depth", "status", "fetched_at", "content_type", "language", "published", "kind"]
 
 
 class ParquetSink:
-    """Rows are collected and written as row groups; the file is readable only once it is closed."""
+    """Rows are written in row groups; the file is readable only once it is closed."""
 
     suffix: ClassVar[str] = ".parquet"
 
@@ -63,7 +63,7 @@ class ParquetSink:
         try:
             self._writer = pq.ParquetWriter(
                 self._file,
-                _SCHEMA,
+                SCHEMA,
                 compression="zstd",
                 compression_level=_LEVEL,
                 use_dictionary=_REPEATED,
@@ -71,7 +71,7 @@ class ParquetSink:
                 write_page_checksum=True,
             )
         except OSError:
-            # It begins with writing, so a full disk shows here already.
+            # The constructor writes already, so it fails on a full disk.
             self._file.abandon()
             raise
 
@@ -93,13 +93,14 @@ class ParquetSink:
 
     def abandon(self) -> None:
         self._file.abandon()
-        # Its end goes nowhere; but a writer that is forgotten while open would be closed by the collector.
+        # The abandoned file ignores the footer; left open, the writer would be closed by the garbage
+        # collector.
         self._writer.close()
 
     def _write_group(self) -> None:
         columns = zip(*map(msgspec.structs.astuple, self._rows), strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
         self._rows.clear()
         self._chars = 0
 
@@ -108,19 +109,19 @@ class ParquetSink:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             version = (file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"none").decode()
             if version != SCHEMA_VERSION:
-                raise ValueError(f"its schema is version {version}, this program reads {SCHEMA_VERSION}")
+                raise ValueError(f"schema version {version}, but this program reads version {SCHEMA_VERSION}")
             # An older file may lack a column.
-            there = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(_READ_ROWS, columns=there, use_threads=False):
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(_READ_ROWS, columns=present, use_threads=False):
                 for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    for name in _MOMENTS:
-                        if moment := row.get(name):
-                            row[name] = moment.replace(tzinfo=UTC)
+                    for name in _TIMESTAMPS:
+                        if timestamp := row.get(name):
+                            row[name] = timestamp.replace(tzinfo=UTC)
                     yield {name: row.get(name) for name in columns}
 
 
 def _chars(row: PageRow) -> int:
-    """Return how much text a row holds, in the columns where it can be much."""
+    """Return how much text a row holds in its long columns."""
     texts = (row.title, row.description, row.text, row.full_text, *(row.link_urls or ()))
     chars = sum(len(text) for text in texts if text)
     chars += sum(len(heading["text"]) for heading in row.headings or ())

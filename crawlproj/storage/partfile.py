@@ -1,4 +1,4 @@
-"""A file being written that can be abandoned at any moment, also on a full disk."""
+"""A file being written that can be abandoned at any time, even on a full disk."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 
 
 class PartFile:
-    """A new file, written without a buffer of ours: what `write` returned from is with the system.
-
-    A buffer would be flushed once more when the file is closed or forgotten, and fail again there.
-    """
+    """A new file, written unbuffered: a buffer would be flushed again on close, and fail again there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -19,7 +16,7 @@ class PartFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, data: bytes) -> int:
-        """Write all of *data*; nothing once abandoned. Raises OSError when there is no room."""
+        """Write all of *data*; nothing once abandoned. Raises OSError when the disk is full."""
         rest = memoryview(data)
         while rest and not self.closed:
             written = os.write(self._fd, rest)
@@ -28,15 +25,15 @@ class PartFile:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back; writers of formats call this."""
+        """Do nothing; format writers call it."""
 
     def sync_and_close(self) -> None:
-        """Return when the disk has everything."""
+        """Close the file; returns when its data is on disk."""
         os.fsync(self._fd)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close it as it is. What a writer still has to say goes nowhere."""
+        """Close the file as it is; later writes are ignored."""
         if not self.closed:
             self.closed = True
             os.close(self._fd)

@@ -1,8 +1,8 @@
-"""SQL over the stored pages, answered by DuckDB from the Parquet files. Reads them and nothing else."""
+"""SQL over the stored pages, with DuckDB. Reads their Parquet files and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +11,38 @@ import duckdb
 from crawlproj.errors import BadArgument
 from crawlproj.storage.parquet import ParquetSink
 
-#: Nothing is fetched from the net, and no variable of this program can be asked for as a table.
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+#: No downloads, and no access to Python variables as tables.
+_SANDBOX: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
 
 
-class Answer:
-    """The rows that answer *sql*, which sees committed pages as the table ``pages``.
+class QueryResult:
+    """The rows of *sql*, a SELECT over the table ``pages`` of committed pages.
 
-    Raises BadArgument, in one line, for what is no SELECT or cannot be answered.
+    Raises BadArgument, in one line, for any other statement and for errors in it.
     """
 
     def __init__(self, directory: Path, sql: str) -> None:
-        self.files = sorted(path.resolve() for path in directory.glob("*" + ParquetSink.suffix))
+        self.files = sorted(directory.resolve().glob("*" + ParquetSink.suffix))
         if not self.files:
             raise BadArgument(
-                f"{directory} holds no Parquet file, and SQL needs them. Crawl with PAGE_STORE=parquet "
+                f"{directory} has no Parquet files, which --query needs. Crawl with PAGE_STORE=parquet "
                 "(or parquet,warc), or leave out --query."
             )
         try:
-            connection = _connect(self.files)
+            connection = connect(self.files)
+            connection.execute(f"SET allowed_paths = {_sql_list(self.files)}")
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
             statements = connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise BadArgument("--query takes one SELECT, such as: SELECT count(*) FROM pages")
+                raise BadArgument("--query must be one SELECT, such as: SELECT count(*) FROM pages")
             self._relation = connection.sql(sql)
         except duckdb.Error as exc:
-            raise _complaint(exc) from None
+            raise BadArgument(message_of(exc)) from None
         self.columns = _distinct(self._relation.columns)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -47,23 +50,24 @@ class Answer:
             for batch in self._relation.to_arrow_reader():
                 yield from batch.rename_columns(self.columns).to_pylist(maps_as_pydicts="strict")
         except duckdb.Error as exc:
-            raise _complaint(exc) from None
+            raise BadArgument(message_of(exc)) from None
 
 
-def _connect(files: list[Path]) -> duckdb.DuckDBPyConnection:
-    """Return a connection that can read *files* and has no other way out."""
-    names = ", ".join("'{}'".format(str(path).replace("'", "''")) for path in files)
-    connection = duckdb.connect(":memory:", config=_CLOSED)
+def connect(files: Iterable[Path], select: str = "*", **options: str) -> duckdb.DuckDBPyConnection:
+    """Return a connection with the rows of *files* as the table ``pages``; *options* are DuckDB's."""
+    connection = duckdb.connect(":memory:", config=_SANDBOX | options)
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"CREATE VIEW pages AS SELECT * FROM read_parquet([{names}], union_by_name = true)")
-    connection.execute(f"SET allowed_paths = [{names}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    rows = f"read_parquet({_sql_list(files)}, union_by_name = true)"
+    connection.execute(f"CREATE VIEW pages AS SELECT {select} FROM {rows}")
     return connection
 
 
+def _sql_list(files: Iterable[Path]) -> str:
+    return "[{}]".format(", ".join("'{}'".format(str(path).replace("'", "''")) for path in files))
+
+
 def _distinct(names: list[str]) -> list[str]:
-    """Return *names* with a number behind those that came before: a SELECT may give two columns one name."""
+    """Return *names* with numbers appended to duplicates: a SELECT may name two columns the same."""
     distinct: list[str] = []
     for name in names:
         fresh, number = name, 2
@@ -73,6 +77,6 @@ def _distinct(names: list[str]) -> list[str]:
     return distinct
 
 
-def _complaint(error: duckdb.Error) -> BadArgument:
-    # Below an empty line DuckDB repeats the query and points at the place.
-    return BadArgument(" ".join(str(error).partition("\n\n")[0].split()))
+def message_of(error: duckdb.Error) -> str:
+    # After an empty line DuckDB repeats the query.
+    return " ".join(str(error).partition("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Committed pages, read again."""
+"""Reads committed pages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import zstandard
 
 from crawlproj.errors import BadArgument, BadSegment
+from crawlproj.model.run import runs_directory
 from crawlproj.storage.row import COLUMNS, check_columns
 from crawlproj.storage.segments import PART
 from crawlproj.storage.sink import SINKS, Sink
 
-#: What reading a file that is not whole, or not ours, ends in.
+#: Errors of reading a file that is truncated, corrupt, or not ours.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, zlib.error, zstandard.ZstdError, pa.ArrowException)
 
 
 def read_pages(directory: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield every committed page in *directory*, as a dict of *columns* (all), segment by segment.
 
-    The same keys and types whatever the format; a page stored in several formats comes once. Segments
-    still being written are left out, so this is safe while a crawl runs. Raises BadSegment, naming the file,
-    for one that is damaged or that nobody knows.
+    Keys and types are the same for every format; a page stored in several formats is read once. Segments
+    still being written are skipped, so this is safe while a crawl runs. Raises BadSegment, with the file's
+    name, for a damaged or unknown file.
     """
     chosen = COLUMNS if columns is None else tuple(columns)
     check_columns(chosen)
@@ -35,8 +36,14 @@ def read_pages(directory: str | Path, columns: Sequence[str] | None = None) -> I
             raise BadSegment(f"{path} is damaged, or was not written by this program: {exc}") from exc
 
 
+def runs_with_pages(data: Path) -> list[str]:
+    """Return the names of the runs that have page files in the data directory."""
+    pages = runs_directory(data).glob("*/pages")
+    return sorted(path.parent.name for path in pages if any(path.iterdir()))
+
+
 def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
-    """Return one file for every committed segment, the easiest to read, and what reads it."""
+    """Return one file per committed segment, in the format that is fastest to read, and its sink."""
     path = Path(directory)
     if not path.is_dir():
         raise BadArgument(f"{str(path)!r} is not a directory; pages are in DATA/runs/RUN/pages.")
@@ -49,5 +56,5 @@ def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
         names -= found
     for name in sorted(names):
         if not name.endswith(PART):
-            raise BadSegment(f"{path / name} is in no format of pages; move it out of this directory.")
+            raise BadSegment(f"{path / name} is not a page file; move it out of this directory.")
     return [best[base] for base in sorted(best)]

@@ -1,4 +1,4 @@
-"""What is stored of a page, in every format."""
+"""The stored columns of a page, the same in every format."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import msgspec
 from crawlproj.errors import BadArgument
 from crawlproj.model.records import Heading
 
-#: Stands in every file. A column more keeps it; a column with another meaning or type takes a new one.
+#: Written to every file. A new column keeps it; a changed meaning or type of a column needs a new one.
 SCHEMA_VERSION = "1"
 
 
 class PageRow(msgspec.Struct, kw_only=True, gc=False):
-    """One page. Failures and what is not text have a row, too, without text."""
+    """One page. Failures and non-text responses have a row, too, without text."""
 
     url: str
     final_url: str
     redirected_from: str | None = None
-    #: What the page itself calls its address.
+    #: The address the page declares for itself.
     canonical_url: str | None = None
     domain: str
     depth: int
-    #: 0 when there was no answer; `error` then says why.
+    #: 0 without a response; `error` then says why.
     status: int
-    #: In UTC, to the millisecond.
+    #: UTC, with milliseconds.
     fetched_at: datetime
     latency_ms: int
     content_type: str | None = None
@@ -37,13 +37,13 @@ class PageRow(msgspec.Struct, kw_only=True, gc=False):
     title: str | None = None
     description: str | None = None
     text: str | None = None
-    #: How the text was found.
+    #: How the text was extracted.
     text_source: str | None = None
     #: All text, navigation included; only with CRAWL_FULL_TEXT.
     full_text: str | None = None
-    #: The headings, in the order of the page; only with CRAWL_HEADINGS.
+    #: In the order of the page; only with CRAWL_HEADINGS.
     headings: list[Heading] | None = None
-    #: What the page declares: in UTC; midnight for a date without a time.
+    #: As the page declares, in UTC; midnight for a date without a time.
     published: datetime | None = None
     modified: datetime | None = None
     author: str | None = None
@@ -52,20 +52,20 @@ class PageRow(msgspec.Struct, kw_only=True, gc=False):
     kind: str | None = None
     image: str | None = None
     paywalled: bool | None = None
-    #: How many different links the page has.
+    #: How many distinct links the page has.
     links: int = 0
     #: The links themselves; only with CRAWL_STORE_LINKS.
     link_urls: list[str] | None = None
-    #: Bytes of the body, inflated.
+    #: Bytes of the body, decompressed.
     body_bytes: int = 0
     truncated: bool = False
     content_hash: str | None = None
-    #: 64 bits as a signed integer, which every format and database has.
+    #: 64 bits as a signed integer, which every format and database supports.
     simhash: int | None = None
     shard: int
     attempt: int
     error: str | None = None
-    #: What the user's own selectors found, by their names.
+    #: Results of the user's own selectors (CRAWL_FIELDS), by name.
     fields: dict[str, list[str]] | None = None
 
 
@@ -80,17 +80,17 @@ _decoder = msgspec.json.Decoder(PageRow)
 
 
 def encode(row: PageRow) -> bytes:
-    """Return *row* as JSON. Raises ValueError for text that is not Unicode (half a surrogate pair)."""
+    """Return *row* as JSON. Raises ValueError for text that is not Unicode (a lone surrogate)."""
     return _encoder.encode(row)
 
 
 def check(row: PageRow) -> None:
     """Raise ValueError for a row that not every format can hold."""
-    # Whatever JSON cannot hold MessagePack cannot, either, and it tells three times sooner.
+    # MessagePack rejects the same rows as JSON, in a third of the time.
     _checker.encode(row)
-    # The one number that a server chooses freely.
+    # The only number that a server chooses freely.
     if not 0 <= row.status <= _HIGHEST_STATUS:
-        raise ValueError(f"status {row.status} is none of HTTP's")
+        raise ValueError(f"{row.status} is not an HTTP status")
 
 
 def decode(data: bytes) -> PageRow:
@@ -99,14 +99,13 @@ def decode(data: bytes) -> PageRow:
 
 
 def pick(row: PageRow, columns: Sequence[str]) -> dict[str, Any]:
-    """Return the values of *columns*, in their order."""
     return {column: getattr(row, column) for column in columns}
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Refuse names that are no columns."""
+    """Raise BadArgument for an unknown column."""
     for name in columns:
         if name not in COLUMNS:
             close = get_close_matches(name, COLUMNS, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"There are {', '.join(COLUMNS)}."
+            hint = f"Did you mean {close[0]}?" if close else f"Use: {', '.join(COLUMNS)}."
             raise BadArgument(f"Unknown column {name!r}. {hint}")

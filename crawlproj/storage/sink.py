@@ -16,28 +16,27 @@ from crawlproj.storage.warc import WarcSink
 class Sink(Protocol):
     """One file of one format, from its first row to its last."""
 
-    #: How the names of such files end.
     suffix: ClassVar[str]
 
     def __init__(self, path: Path) -> None: ...
 
     @property
     def bytes_written(self) -> int:
-        """Return the bytes in the file; what is still being collected is not among them."""
+        """Return the bytes in the file, without what is still in memory."""
 
     def append(self, row: PageRow, page: Page) -> None:
-        """Add a page. Raises OSError when there is no room; the file is then good for nothing."""
+        """Add a page. Raises OSError when the disk is full; the file is then unusable."""
 
     def close(self) -> None:
-        """Return when every row is on the disk. Raises OSError when there is no room."""
+        """Return when every row is on disk. Raises OSError when the disk is full."""
 
     def abandon(self) -> None:
-        """Let go of the file as it is, also after an error. Never raises."""
+        """Close the file as it is, even after an error. Never raises."""
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a closed file. Raises one of `reader.DAMAGE` when it is not whole."""
+        """Yield the rows of a closed file. Raises one of `reader.DAMAGE` when it is damaged."""
 
 
-#: By their names in PAGE_STORE; the reader prefers the first it finds.
+#: By their names in PAGE_STORE; the reader prefers the first one present.
 SINKS: dict[str, type[Sink]] = {"parquet": ParquetSink, "jsonl": JsonlSink, "warc": WarcSink}

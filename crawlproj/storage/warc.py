@@ -1,8 +1,8 @@
-"""Pages as WARC 1.1: what the server sent, byte by byte, and what we made of it.
+"""Pages as WARC 1.1: the response byte by byte, and what was extracted from it.
 
 A page is a `response` record, a `conversion` record with its text (as in a WET file) and a `metadata` record
-with its row as JSON. What got no answer, or has no text, lacks the first or the second. Each record is a
-gzip member of its own, so that one can be read without the others.
+with its row as JSON. Without a response or text, the first or second is missing. Each record is a gzip member
+of its own, so that one can be read without the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import zlib
 from base64 import b32encode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha1
 from http import HTTPStatus
 from pathlib import Path
@@ -27,84 +28,47 @@ from crawlproj.storage.row import SCHEMA_VERSION, PageRow, decode, encode, pick
 _LEVEL = 3
 _SMALLEST_WINDOW = 10
 _VERSION = b"WARC/1.1\r\n"
-#: No header line of ours is longer, save for the URL in it.
+
 _LONGEST_LINE = 1 << 20
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
-#: They tell of a transfer that is over; the length is written anew.
+#: About the transfer, not the page; the length is written again.
 _NOT_KEPT = frozenset({"transfer-encoding", "content-length", "connection", "keep-alive"})
 
 
-class WarcSink:
+class WarcSink(PartFile):
     suffix: ClassVar[str] = ".warc.gz"
-
-    def __init__(self, path: Path) -> None:
-        self._name = path.name.removesuffix(".part")
-        self._file = PartFile(path)
-
-    @property
-    def bytes_written(self) -> int:
-        return self._file.bytes_written
+    close = PartFile.sync_and_close
 
     def append(self, row: PageRow, page: Page) -> None:
-        # In one write: a page is there with all its records or not at all.
+        # In one write, so that a page has all its records or none.
         records = [] if self.bytes_written else [self._info(page.run)]
-        date, response = _date(row.fetched_at), ""
-        if row.status:
-            head = _http_head(page)
-            response = _new_id()
+        record = partial(_record, date=row.fetched_at, url=row.url)
+        response = _new_id() if row.status else ""
+        if response:
             records.append(
-                _record(
+                record(
                     "response",
-                    response,
-                    date,
                     "application/http; msgtype=response",
-                    head + page.body,
-                    url=row.url,
-                    # What came compressed gets no smaller, and trying costs a quarter of a millisecond.
+                    _http_head(page) + page.body,
+                    record_id=response,
+                    # A compressed body gets no smaller, and trying costs a quarter of a millisecond.
                     level=0 if _came_compressed(page) else _LEVEL,
                     WARC_Payload_Digest=_digest(page.body),
                     WARC_Truncated="length" if page.truncated else "",
                 )
             )
         if row.text is not None:
-            records.append(
-                _record(
-                    "conversion",
-                    _new_id(),
-                    date,
-                    "text/plain",
-                    row.text.encode(),
-                    url=row.url,
-                    WARC_Refers_To=response,
-                )
-            )
+            records.append(record("conversion", "text/plain", row.text.encode(), WARC_Refers_To=response))
         without_text = encode(msgspec.structs.replace(row, text=None))
-        records.append(
-            _record(
-                "metadata",
-                _new_id(),
-                date,
-                "application/json",
-                without_text,
-                url=row.url,
-                WARC_Refers_To=response,
-            )
-        )
-        self._file.write(b"".join(records))
-
-    def close(self) -> None:
-        self._file.sync_and_close()
-
-    def abandon(self) -> None:
-        self._file.abandon()
+        records.append(record("metadata", "application/json", without_text, WARC_Refers_To=response))
+        self.write(b"".join(records))
 
     def _info(self, run: str) -> bytes:
         lines = f"software: crawlproj\r\nformat: WARC File Format 1.1\r\nisPartOf: {run}\r\n"
         lines += f"crawlproj-schema: {SCHEMA_VERSION}\r\n"
-        now = _date(datetime.now(UTC))
-        return _record(
-            "warcinfo", _new_id(), now, "application/warc-fields", lines.encode(), WARC_Filename=self._name
-        )
+        name = self.path.name.removesuffix(".part")
+        fields = "application/warc-fields"
+        return _record("warcinfo", fields, lines.encode(), datetime.now(UTC), WARC_Filename=name)
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -113,7 +77,7 @@ class WarcSink:
             records = _records(cast("BinaryIO", file))
             _, info = next(records, ({}, b""))
             if f"crawlproj-schema: {SCHEMA_VERSION}\r\n".encode() not in info:
-                raise ValueError(f"its schema is not version {SCHEMA_VERSION}, which this program reads")
+                raise ValueError(f"not schema version {SCHEMA_VERSION}, which this program reads")
             for headers, block in records:
                 kind = headers["warc-type"]
                 if kind == "conversion":
@@ -128,12 +92,8 @@ def _new_id() -> str:
     return f"<{uuid.uuid4().urn}>"
 
 
-def _date(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _digest(data: bytes) -> str:
-    # Not for safety: SHA-1 in Base32 is what the tools of web archives compare by.
+    # Not for security: web archive tools compare SHA-1 in Base32.
     return "sha1:" + b32encode(sha1(data, usedforsecurity=False).digest()).decode()
 
 
@@ -152,19 +112,19 @@ def _http_head(page: Page) -> bytes:
 
 def _record(
     kind: str,
-    record_id: str,
-    date: str,
     content_type: str,
     block: bytes,
+    date: datetime,
     url: str = "",
+    record_id: str = "",
     level: int = _LEVEL,
     **more: str,
 ) -> bytes:
-    """Return a record as a gzip member. ``WARC_Xyz=`` gives the header WARC-Xyz; no value, no header."""
+    """Return a record as a gzip member. ``WARC_Xyz=`` sets the header WARC-Xyz unless it is empty."""
     headers = {
         "WARC-Type": kind,
-        "WARC-Record-ID": record_id,
-        "WARC-Date": date,
+        "WARC-Record-ID": record_id or _new_id(),
+        "WARC-Date": date.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "WARC-Target-URI": url,
         **{name.replace("_", "-"): value for name, value in more.items()},
         "WARC-Block-Digest": _digest(block),
@@ -176,7 +136,7 @@ def _record(
 
 
 def _member(data: bytes, level: int) -> bytes:
-    # A window as large as the data will do; setting up the largest costs more than a small record.
+    # A window no larger than the data: setting up the largest costs more than a small record.
     window = min(max(len(data).bit_length(), _SMALLEST_WINDOW), zlib.MAX_WBITS)
     member = zlib.compressobj(level, zlib.DEFLATED, 16 + window, memLevel=min(window - 5, 8))
     return member.compress(data) + member.flush()
@@ -193,5 +153,5 @@ def _records(file: BinaryIO) -> Iterator[tuple[dict[str, str], bytes]]:
         length = int(headers["content-length"])
         block = file.read(length)
         if len(block) < length or file.read(4) != b"\r\n\r\n":
-            raise ValueError("its last record is cut off")
+            raise ValueError("the last record is truncated")
         yield headers, block

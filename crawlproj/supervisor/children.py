@@ -1,7 +1,7 @@
-"""A child process of a crawl: started, watched and stopped, its log in a file.
+"""A child process of a crawl: started, watched and stopped.
 
-The child writes that file itself, and rotates it. What it says past its log, such as how it crashed, is in
-another beside it.
+The child writes and rotates its own log file. Anything else it prints, such as a crash, goes to an ``.out``
+file beside it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crawlproj.observe.logs import said_in
-from crawlproj.supervisor.nursery import Nursery, Process
-from crawlproj.supervisor.plan import Deaths
+from crawlproj.observe.logs import parse_json_line
+from crawlproj.supervisor.forkpool import Forked, ForkPool
+from crawlproj.supervisor.plan import Restarts
 
-#: A line of a log at ERROR, or what a command says when it gives up.
+#: A log line at ERROR, or the one-line error of a command.
 _ERROR = re.compile(r"\] (?:ERROR|CRITICAL): (?P<words>.*)|^(?P<command>scrapy \w+: .*)")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt)\b")
-#: How much of a file is read at once: a child that says more is not read to the end.
+#: How much of a file is read at once.
 _MOST_BYTES = 1_000_000
 
 
 class LogFiles:
-    """Where the processes of a crawl log: in *folder*, or in *file* (LOG_FILE) and in others beside it."""
+    """The log files of a crawl: in *folder*, or beside *file* (LOG_FILE)."""
 
     def __init__(self, folder: Path, file: str | None = None) -> None:
         #: The supervisor's.
@@ -33,35 +34,35 @@ class LogFiles:
         self._stem = f"{self.own.stem}-" if file else ""
 
     def of(self, name: str) -> Path:
-        """Return that of a child."""
+        """Return the log file of the child *name*."""
         return self.own.with_name(f"{self._stem}{name}.log")
 
 
 @dataclass(slots=True)
 class Child:
-    """One process, or one after the other under the same name. Times are of the supervisor's clock."""
+    """One process, restarted under the same name. Times are by the supervisor's clock."""
 
     name: str
     arguments: Sequence[str]
     log: Path
-    nursery: Nursery = field(default_factory=Nursery)
-    deaths: Deaths = field(default_factory=Deaths)
+    forkpool: ForkPool = field(default_factory=ForkPool)
+    restarts: Restarts = field(default_factory=Restarts)
     started_s: float = 0.0
-    #: When it was last seen to be well, and whether it ever was.
+    #: When it was last healthy, and whether it ever was.
     seen_s: float = 0.0
-    has_shown: bool = False
-    #: When it is to be gone, if it was asked to stop.
-    gone_by_s: float | None = None
-    last_words: str = ""
+    was_healthy: bool = False
+    #: When it must have exited, once it was asked to stop.
+    stop_by_s: float | None = None
+    last_error: str = ""
     #: How its last process ended.
     exit_code: int | None = None
-    _process: Process | None = None
-    #: How far each of its files was read.
+    _process: subprocess.Popen[bytes] | Forked | None = None
+    #: How much of each file has been read.
     _read_bytes: dict[Path, int] = field(default_factory=dict)
 
     @property
     def output(self) -> Path:
-        """What it says past its log."""
+        """Its stdout and stderr."""
         return self.log.with_suffix(".out")
 
     @property
@@ -77,13 +78,13 @@ class Child:
         for path in (self.log, self.output):
             self._read_bytes[path] = path.stat().st_size if path.exists() else 0
         self.started_s = self.seen_s = now_s
-        self.gone_by_s, self.has_shown, self.last_words = None, False, ""
-        # Not for ever, as of one that is started again and again.
+        self.stop_by_s, self.was_healthy, self.last_error = None, False, ""
+        # A child that is restarted again and again must not fill the disk.
         if self._read_bytes[self.output] > _MOST_BYTES:
             self.output.write_bytes(b"")
             self._read_bytes[self.output] = 0
-        words = [f"--set=CRAWL_SUPERVISOR={os.getpid()}", f"--set=LOG_FILE={self.log}"]
-        self._process = self.nursery.start(self.name, [*self.arguments, *words], self.output)
+        extra = [f"--set=CRAWL_SUPERVISOR={os.getpid()}", f"--set=LOG_FILE={self.log}"]
+        self._process = self.forkpool.start(self.name, [*self.arguments, *extra], self.output)
 
     def take_exit(self) -> int | None:
         """Return the exit code of a process that has ended, once; None for one that has not."""
@@ -91,52 +92,50 @@ class Child:
             return None
         self._process, self.exit_code = None, code
         if self.output.exists() and not self.output.stat().st_size:
-            # It had nothing to say past its log, as most.
             self.output.unlink()
         return code
 
-    def ask_to_stop(self, gone_by_s: float) -> None:
-        if self._process is not None and self.gone_by_s is None and self.is_running:
-            self.gone_by_s = gone_by_s
+    def ask_to_stop(self, stop_by_s: float) -> None:
+        if self._process is not None and self.stop_by_s is None and self.is_running:
+            self.stop_by_s = stop_by_s
             self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it now. What it held is found by whoever comes next."""
         if self._process is not None and self.is_running:
             self._process.kill()
 
     def new_errors(self) -> list[str]:
-        """Return what it said at ERROR since this was last asked, without time and name."""
+        """Return the messages it logged at ERROR since the last call."""
         texts = [*self._new_lines(self.log), *self._new_lines(self.output)]
         errors = [error for error in map(_error_of, texts) if error]
-        # The end of a traceback tells more than the line before it.
+        # The last line of a traceback says more than the log line before it.
         words = [*errors, *(_words_of(text) for text in texts[-1:] if _EXCEPTION.match(text) or not errors)]
-        self.last_words = words[-1] if words else self.last_words
+        self.last_error = words[-1] if words else self.last_error
         return errors
 
     def _new_lines(self, path: Path) -> list[str]:
-        """Return the whole lines that came to *path* since it was last read."""
+        """Return the complete lines appended to *path* since it was last read."""
         read = self._read_bytes.get(path, 0)
         try:
             size = path.stat().st_size
             if size < read:
-                # Begun anew: the end of the old one has been moved aside.
+                # Rotated; the unread end of the old file is lost.
                 read = 0
             with path.open("rb") as file:
                 file.seek(read)
                 new = file.read(_MOST_BYTES)
         except FileNotFoundError:
             return []
-        # A line longer than all that is read at once is passed over, or nothing after it would be read.
+        # Skip a line longer than one read, or nothing after it would ever be read.
         lines = new[: new.rfind(b"\n") + 1] or (new if len(new) == _MOST_BYTES else b"")
         self._read_bytes[path] = read + len(lines)
-        # Not splitlines(): what the web calls text has ends of lines of its own.
+        # Not splitlines(): messages may quote web text with other line separators.
         return [line for line in lines.decode(errors="replace").split("\n") if line.strip()]
 
 
 def _error_of(line: str) -> str | None:
-    """Return what *line* says at ERROR or above, in whichever form the log is; None if it does not."""
-    if said := said_in(line):
+    """Return the message of a line at ERROR or above, in either log format; else None."""
+    if said := parse_json_line(line):
         level, message = said
         return message if level in ("ERROR", "CRITICAL") else None
     match = _ERROR.search(line)
@@ -144,10 +143,9 @@ def _error_of(line: str) -> str | None:
 
 
 def _words_of(line: str) -> str:
-    said = said_in(line)
+    said = parse_json_line(line)
     return said[1] if said else line
 
 
-def manner_of(code: int) -> str:
-    """Say how a process ended."""
+def describe_exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

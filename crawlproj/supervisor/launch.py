@@ -1,4 +1,4 @@
-"""The processes of a run as jobs on scrapyd servers: spread round robin, listed, drained."""
+"""The processes of a run as jobs on scrapyd servers: scheduled round-robin, listed, cancelled."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from urllib.parse import urlsplit
 
 from crawlproj.config import Config
 from crawlproj.errors import BadArgument
-from crawlproj.supervisor.scrapyd import Job, ScrapydServer, ScrapydTrouble, is_here
+from crawlproj.supervisor.scrapyd import Job, ScrapydError, ScrapydServer, is_local
 
-#: A job's number tells its run: of a job at work scrapyd tells nothing else.
+#: The id names the run: scrapyd reports nothing else about a running job.
 _JOB_ID = re.compile(r"(?P<run>.+)\.(?P<role>shard|parser)-(?P<number>\d+)\.[0-9a-f]{8}")
-_LOOK_EVERY_S = 0.5
-#: How long a server takes to start what it has a place for: its poll_interval is 5 s unless set.
+_POLL_S = 0.5
+#: How long a server takes to start a job it has a slot for: its poll_interval is 5 s by default.
 _START_S = 8.0
-#: How long after its time to drain a job may still take.
+#: Settings whose value is a secret, by name, and values with a password: that of a URL.
+_SECRET_NAME = re.compile(r"PASS$|PASSWORD$|SECRET|TOKEN")
+_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+#: How long a job may take beyond its time to drain.
 _GRACE_S = 15.0
 
 _Answer = TypeVar("_Answer")
@@ -30,20 +33,14 @@ _Answer = TypeVar("_Answer")
 class PlannedJob:
     server: ScrapydServer
     spider: str
-    #: What a person calls it: shard 0.
+    #: For people: shard 0.
     title: str
     id: str
     arguments: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Unscheduled:
-    job: PlannedJob
-    reason: str
-
-
 def plan_jobs(run: str, shards: int, parsers: int, servers: Sequence[ScrapydServer]) -> list[PlannedJob]:
-    """Deal shards, then parsers, to the servers in turn."""
+    """Assign shards, then parsers, to the servers in turn."""
     launch = secrets.token_hex(4)
     wanted = [
         ("web", f"shard-{n}", {"run": run, "shard": str(n), "shards": str(shards)}) for n in range(shards)
@@ -61,29 +58,47 @@ def plan_jobs(run: str, shards: int, parsers: int, servers: Sequence[ScrapydServ
     ]
 
 
-def handed_on(config: Config, given: Mapping[str, str], servers: Sequence[ScrapydServer]) -> dict[str, str]:
-    """Return the settings of each job: those *given*, and those without which it would be another crawl.
+def job_settings(
+    config: Config, given: Mapping[str, str], servers: Sequence[ScrapydServer]
+) -> dict[str, str]:
+    """Return the settings of each job: those *given*, plus the contact, the data directory and Redis.
 
-    A REDIS_URL with a password stays here, as scrapyd shows the settings of its jobs to everybody. Raises
-    BadArgument when a server cannot reach the Redis of this crawl.
+    A REDIS_URL with a password is left out, as scrapyd shows the settings of its jobs to anyone. Raises
+    BadArgument for any other secret, and when a server cannot reach the Redis of this crawl.
     """
     settings = dict(given)
     settings.pop("REDIS_URL", None)
+    _refuse_secrets(config, settings)
     if config.contact:
         settings["CRAWL_CONTACT"] = config.contact
     host = urlsplit(config.redis_url).hostname if config.redis_url else None
-    elsewhere = [server.name for server in servers if not server.is_here]
-    if elsewhere and (host is None or is_here(host)):
+    remote = [server.name for server in servers if not is_local(server.host)]
+    if remote and (host is None or is_local(host)):
         raise BadArgument(
-            f"The Redis of this crawl is for this machine only, and {elsewhere[0]} is not on it. Set "
-            "REDIS_URL to one that all of them reach, as in redis://host:6379/0."
+            f"The Redis of this crawl is local to this machine, and {remote[0]} is elsewhere. Set "
+            "REDIS_URL to one that all servers can reach, for example redis://host:6379/0."
         )
     if config.redis_url is None:
-        # Empty: should scrapyd have a REDIS_URL in its environment, it is not meant here.
+        # Empty, to override a REDIS_URL in scrapyd's environment.
         settings |= {"CRAWL_DATA": str(config.data.absolute()), "REDIS_URL": ""}
     elif not has_password(config.redis_url):
         settings["REDIS_URL"] = config.redis_url
     return settings
+
+
+def _refuse_secrets(config: Config, given: Mapping[str, str]) -> None:
+    shown = "scrapyd shows the settings of its jobs to everybody"
+    if "REDIS_PARAMS" in given and any("password" in name for name in config.redis_params):
+        raise BadArgument(
+            f"-s REDIS_PARAMS has a password, and {shown}. Put the password into a file, and name it with "
+            "-s REDIS_PASSWORD_FILE=PATH or in the environment of each scrapyd."
+        )
+    for name, value in given.items():
+        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
+            raise BadArgument(
+                f"-s {name} has a secret, and {shown}. Set it in crawlproj/settings.py of each server, from "
+                "the environment of scrapyd."
+            )
 
 
 def has_password(redis_url: str) -> bool:
@@ -91,49 +106,49 @@ def has_password(redis_url: str) -> bool:
 
 
 async def check_servers(servers: Sequence[ScrapydServer], spiders: set[str], version: str) -> None:
-    """Raise ScrapydTrouble, saying of each what is wrong, unless all would take our jobs."""
+    """Raise ScrapydError, with one line per server, unless all would take our jobs."""
     checks = (server.check(spiders, version) for server in servers)
-    troubles = [trouble for trouble in await _each(checks) if isinstance(trouble, ScrapydTrouble)]
-    if troubles:
-        raise ScrapydTrouble("nothing was scheduled.\n" + "\n".join(str(trouble) for trouble in troubles))
+    errors = [error for error in await _gather(checks) if isinstance(error, ScrapydError)]
+    if errors:
+        raise ScrapydError("nothing was scheduled.\n" + "\n".join(map(str, errors)))
 
 
 async def schedule_jobs(
     jobs: Sequence[PlannedJob], settings: Mapping[str, str], version: str
-) -> list[Unscheduled]:
-    """Schedule *jobs*, in order; returns those that could not be. A server that failed once gets no more."""
+) -> dict[str, str]:
+    """Schedule *jobs* in order; returns why some failed, by id. A server that failed gets no more jobs."""
     failed: dict[str, str] = {}
-    unscheduled = []
+    unscheduled = {}
     for job in jobs:
         if job.server.name not in failed:
             try:
                 await job.server.schedule(job.spider, job.id, job.arguments, settings, version)
                 continue
-            except ScrapydTrouble as trouble:
-                failed[job.server.name] = str(trouble)
-        unscheduled.append(Unscheduled(job, failed[job.server.name]))
+            except ScrapydError as exc:
+                failed[job.server.name] = str(exc)
+        unscheduled[job.id] = failed[job.server.name]
     return unscheduled
 
 
-async def jobs_of(run: str, servers: Sequence[ScrapydServer]) -> dict[str, list[Job] | ScrapydTrouble]:
-    """Return by server which jobs of *run* it has, shards first, or why it does not say."""
-    answers = await _each(server.jobs() for server in servers)
+async def jobs_of(run: str, servers: Sequence[ScrapydServer]) -> dict[str, list[Job] | ScrapydError]:
+    """Return the jobs of *run* on each server, shards first, or the error it answered with."""
+    answers = await _gather(server.jobs() for server in servers)
     return {
         server.name: answer
-        if isinstance(answer, ScrapydTrouble)
+        if isinstance(answer, ScrapydError)
         else sorted((job for job in answer if run_of(job.id) == run), key=_order)
         for server, answer in zip(servers, answers, strict=True)
     }
 
 
 def run_of(job_id: str) -> str:
-    """Return the run a job of ours is of; empty for jobs that somebody else scheduled."""
+    """Return the run of one of our jobs; empty for other jobs."""
     match = _JOB_ID.fullmatch(job_id)
     return match["run"] if match else ""
 
 
 async def pending_after_start(jobs: Sequence[PlannedJob]) -> dict[str, list[str]]:
-    """Return by server the titles of *jobs* that still wait when the server had time to start them."""
+    """Return, by server, the titles of *jobs* still pending after the time a server needs to start them."""
     deadline_s = time.monotonic() + _START_S
     while True:
         waiting: dict[str, list[str]] = {}
@@ -144,51 +159,51 @@ async def pending_after_start(jobs: Sequence[PlannedJob]) -> dict[str, list[str]
                 waiting[server.name] = titles
         if not waiting or time.monotonic() > deadline_s:
             return waiting
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def cancel_jobs(run: str, servers: Sequence[ScrapydServer], drain_s: float) -> tuple[int, list[str]]:
-    """Drain every job of *run* and wait for its end. Returns how many ended, and what went wrong.
+    """Cancel every job of *run* and wait until it ends. Returns how many ended, and the errors.
 
-    Those that wait go first, or they would take the places of those that end; then shards, and parsers when
-    the shards are gone, so that less is left unread.
+    Pending jobs go first, or they would start in the slots that become free; then shards, then parsers, so
+    that fewer fetched pages are left unparsed.
     """
-    troubles: list[str] = []
+    errors: list[str] = []
     ended = 0
     for state, spider in (("pending", ""), ("running", "web"), ("running", "parser")):
         chosen: list[tuple[ScrapydServer, str]] = []
         for server, jobs in zip(servers, (await jobs_of(run, servers)).values(), strict=True):
-            if isinstance(jobs, ScrapydTrouble):
-                troubles.append(str(jobs))
+            if isinstance(jobs, ScrapydError):
+                errors.append(str(jobs))
             else:
                 chosen += [
                     (server, job.id) for job in jobs if job.state == state and spider in ("", job.spider)
                 ]
-        refused = await _each(server.cancel(job) for server, job in chosen)
-        troubles += [str(trouble) for trouble in refused if isinstance(trouble, ScrapydTrouble)]
+        answers = await _gather(server.cancel(job) for server, job in chosen)
+        errors += [str(answer) for answer in answers if isinstance(answer, ScrapydError)]
         left = await _left_after(chosen, drain_s + _GRACE_S)
-        troubles += [f"Job {job} on {server.name} was not seen to end." for server, job in left]
+        errors += [f"Job {job} on {server.name} did not end in time." for server, job in left]
         ended += len(chosen) - len(left)
-    # A server that is away says so at every step.
-    return ended, list(dict.fromkeys(troubles))
+    # An unreachable server adds the same error at every step.
+    return ended, list(dict.fromkeys(errors))
 
 
 async def _left_after(
     chosen: Sequence[tuple[ScrapydServer, str]], within_s: float
 ) -> list[tuple[ScrapydServer, str]]:
-    """Wait until none of *chosen* waits or runs; returns those that still do, or of which nobody tells."""
+    """Wait until all of *chosen* have ended; returns those that have not, or whose state is unknown."""
     deadline_s = time.monotonic() + within_s
     servers = list({server.name: server for server, _ in chosen}.values())
     while True:
         over: set[tuple[str, str]] = set()
-        for server, jobs in zip(servers, await _each(server.jobs() for server in servers), strict=True):
-            if not isinstance(jobs, ScrapydTrouble):
+        for server, jobs in zip(servers, await _gather(server.jobs() for server in servers), strict=True):
+            if not isinstance(jobs, ScrapydError):
                 alive = {job.id for job in jobs if job.state != "finished"}
                 over |= {(server.name, job) for at, job in chosen if at is server and job not in alive}
         left = [(server, job) for server, job in chosen if (server.name, job) not in over]
         if not left or time.monotonic() > deadline_s:
             return left
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def _order(job: Job) -> tuple[bool, int]:
@@ -197,13 +212,13 @@ def _order(job: Job) -> tuple[bool, int]:
     return match["role"] == "parser", int(match["number"])
 
 
-async def _each(calls: Iterable[Awaitable[_Answer]]) -> list[_Answer | ScrapydTrouble]:
-    """Await all of *calls* at once; the trouble of one is its answer."""
+async def _gather(calls: Iterable[Awaitable[_Answer]]) -> list[_Answer | ScrapydError]:
+    """Await all of *calls* concurrently; a ScrapydError is returned as the answer."""
 
-    async def answer(call: Awaitable[_Answer]) -> _Answer | ScrapydTrouble:
+    async def answer(call: Awaitable[_Answer]) -> _Answer | ScrapydError:
         try:
             return await call
-        except ScrapydTrouble as trouble:
-            return trouble
+        except ScrapydError as exc:
+            return exc
 
     return list(await asyncio.gather(*(answer(call) for call in calls)))

@@ -1,16 +1,17 @@
-"""How fast a crawl goes, and how it comes along in one line."""
+"""The speed of a crawl, its progress as one line, and tables as plain text."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-#: What 'now' means when people ask how fast it goes.
+#: The window of the current rate.
 _RECENT_S = 10.0
 
 
 class Pace:
-    """How fast pages are fetched: of late, and on the whole. Time is an argument."""
+    """Pages fetched per second: currently, and on average. Time is an argument."""
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
@@ -24,12 +25,12 @@ class Pace:
 
     @property
     def recent(self) -> float:
-        """Pages a second over the last ten seconds or so."""
+        """Pages per second over the last ten seconds or so."""
         return _rate(self._recent[0], self._recent[-1]) if self._recent else 0.0
 
     @property
     def whole(self) -> float:
-        """Pages a second since the first look."""
+        """Pages per second since the first sample."""
         return _rate(self._first, self._recent[-1]) if self._first else 0.0
 
 
@@ -38,10 +39,24 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float:
     return (last[1] - first[1]) / seconds if seconds > 0 else 0.0
 
 
+def start_phrase(new: int, waiting: int) -> str:
+    return f"new seeds: {new:,}" if new else f"resuming with {waiting:,} URLs waiting"
+
+
 def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) -> str:
     return (
         f"{seconds:4.0f} s  fetched {status['fetched']:,}  stored {status['pages_stored']:,}  "
         f"waiting {status['waiting']:,}  leased {status['leased']:,}  "
         f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
+        + (f"\n{status['redis_full']}" if status.get("redis_full") else "")
     )
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Iterable[int] = (0, -1)) -> list[str]:
+    """Return *rows* as lines, the columns numbered in *left* left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    formats = [f">{width}" for width in widths]
+    for number in left:
+        formats[number] = f"<{widths[number]}"
+    return ["  ".join(map(format, row, formats)).rstrip() for row in rows]

@@ -1,6 +1,6 @@
-"""A scrapyd server, spoken to over HTTP: what it has, what runs there, one job more or less.
+"""A client for scrapyd's HTTP API.
 
-Its username and password go into one header and nowhere else: no message ever shows them.
+Username and password go into one header and nowhere else: no message shows them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from crawlproj.errors import BadArgument, CrawlError
 
-#: What the project is called there.
 PROJECT = "crawlproj"
 _PORT = 6800
-#: Longer than `scrapy list` takes on a busy machine: scrapyd runs it, and answers nobody meanwhile.
+#: Longer than `scrapy list` takes on a busy machine: scrapyd runs it, and blocks meanwhile.
 _ANSWER_S = 60.0
 _ANSWER_BYTES = 16 * 1024 * 1024
 _DEPLOY = "Start scrapyd in the project's directory, or deploy an egg there: docs/scrapyd.md."
 
 
-class ScrapydTrouble(CrawlError):
-    """A scrapyd server that is away, or says no."""
+class ScrapydError(CrawlError):
+    """A scrapyd server is unreachable or refused a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Job:
 
 
 class ScrapydServer:
-    """One server by its address, as in ``http://user:password@host:6800``; else netrc has the password."""
+    """One server by its URL, ``http://user:password@host:6800``; credentials may also be in netrc."""
 
     def __init__(self, address: str) -> None:
         url = _split(address)
@@ -51,25 +50,21 @@ class ScrapydServer:
         self._scheme = url.scheme
         self._port = url.port or (443 if url.scheme == "https" else _PORT)
         self._path = url.path.rstrip("/")
-        #: How it is called in messages.
-        self.name = f"{self._scheme}://{_bracketed(self.host)}:{self._port}{self._path}"
+        #: For messages: without credentials.
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.name = f"{self._scheme}://{host}:{self._port}{self._path}"
         self._authorization = _authorization(url)
 
-    @property
-    def is_here(self) -> bool:
-        """Whether it is on this machine, as far as its address tells."""
-        return is_here(self.host)
-
     async def check(self, spiders: set[str], version: str) -> None:
-        """Raise ScrapydTrouble unless it would take jobs of *spiders*; *version* is empty for the newest."""
-        await self._ask("GET", "daemonstatus.json", {})
+        """Raise ScrapydError unless it would take jobs of *spiders*; *version* is empty for the newest."""
+        await self._call("GET", "daemonstatus.json", {})
         fields = {"project": PROJECT} | ({"_version": version} if version else {})
-        known = (await self._ask("GET", "listspiders.json", fields))["spiders"]
+        known = (await self._call("GET", "listspiders.json", fields))["spiders"]
         missing = sorted(spiders.difference(known))
         if missing:
-            raise ScrapydTrouble(
-                f"The project {PROJECT} of {self.name} has no spider {missing[0]}: it is another version, or "
-                f"another project of that name. {_DEPLOY}"
+            raise ScrapydError(
+                f"Project {PROJECT} on {self.name} has no spider {missing[0]}: it is another version, or "
+                f"another project of the same name. {_DEPLOY}"
             )
 
     async def schedule(
@@ -79,11 +74,11 @@ class ScrapydServer:
         fields += [("setting", f"{name}={value}") for name, value in settings.items()]
         if version:
             fields.append(("_version", version))
-        await self._ask("POST", "schedule.json", fields)
+        await self._call("POST", "schedule.json", fields)
 
     async def jobs(self) -> list[Job]:
-        """Return the jobs of the project it knows: that wait, that are at work, and that ended of late."""
-        answer = await self._ask("GET", "listjobs.json", {"project": PROJECT})
+        """Return the project's pending, running and recently finished jobs."""
+        answer = await self._call("GET", "listjobs.json", {"project": PROJECT})
         return [
             Job(job["id"], job["spider"], state)
             for state in ("pending", "running", "finished")
@@ -91,30 +86,30 @@ class ScrapydServer:
         ]
 
     async def cancel(self, job: str) -> None:
-        """Have a job drain and end; one that has not begun never will."""
-        # Never twice for one job: the second SIGINT stops it at once.
-        await self._ask("POST", "cancel.json", {"project": PROJECT, "job": job})
+        """Let a job finish its downloads in flight and end; a pending one is removed."""
+        # Once per job: a second SIGINT stops it at once.
+        await self._call("POST", "cancel.json", {"project": PROJECT, "job": job})
 
-    async def _ask(
+    async def _call(
         self, method: str, page: str, fields: Mapping[str, str] | list[tuple[str, str]]
     ) -> dict[str, Any]:
         status, body = await asyncio.to_thread(self._exchange, method, page, urlencode(fields))
         if status == 401:
-            raise ScrapydTrouble(
-                f"scrapyd at {self.name} refuses the username and password."
+            raise ScrapydError(
+                f"scrapyd at {self.name} rejected the username and password."
                 if self._authorization
-                else f"scrapyd at {self.name} wants a username and a password: write them into the address "
+                else f"scrapyd at {self.name} requires a username and password: put them into the URL "
                 "(http://user:password@...) or into ~/.netrc."
             )
         try:
             answer = json.loads(body)
             is_ok = answer["status"] == "ok"
         except (ValueError, TypeError, KeyError):
-            raise ScrapydTrouble(
-                f"{self.name} answers {status}, and not as scrapyd does. Is the address right?"
+            raise ScrapydError(
+                f"{self.name} answered {status}, but not like scrapyd. Is the address right?"
             ) from None
         if not is_ok:
-            raise ScrapydTrouble(self._refusal(str(answer.get("message", ""))))
+            raise ScrapydError(self._refusal(str(answer.get("message", ""))))
         return dict(answer)
 
     def _exchange(self, method: str, page: str, fields: str) -> tuple[int, bytes]:
@@ -122,7 +117,7 @@ class ScrapydServer:
         headers = {"Authorization": self._authorization} if self._authorization else {}
         if method == "POST":
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-        # Not urllib.request: it sends the password on to wherever it is redirected, and through proxies.
+        # Not urllib.request: it would send the password to redirect targets and proxies.
         connection = (
             HTTPSConnection(self.host, self._port, timeout=_ANSWER_S, context=ssl.create_default_context())
             if self._scheme == "https"
@@ -136,9 +131,9 @@ class ScrapydServer:
             response = connection.getresponse()
             return response.status, response.read(_ANSWER_BYTES)
         except (OSError, HTTPException) as exc:
-            raise ScrapydTrouble(
-                f"scrapyd at {self.name} does not answer ({exc}). Is it running, and does its bind_address "
-                "let this machine in?"
+            raise ScrapydError(
+                f"scrapyd at {self.name} is unreachable ({exc}). Is it running, and does its bind_address "
+                "accept this machine?"
             ) from exc
         finally:
             connection.close()
@@ -148,21 +143,17 @@ class ScrapydServer:
             return f"scrapyd at {self.name} has no project {PROJECT}. {_DEPLOY}"
         if message.startswith("version "):
             return f"scrapyd at {self.name}: {message}. Deploy it there, or leave out --version."
-        # Of what a program said, the end of its traceback.
+        # The message may be a traceback; its last line says most.
         lines = message.strip().splitlines() or ["no reason given"]
-        return f"scrapyd at {self.name} refuses: {lines[-1]}"
+        return f"scrapyd at {self.name} refused the call: {lines[-1]}"
 
 
-def is_here(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether *host* names this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host in ("localhost", socket.gethostname())
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _split(address: str) -> SplitResult:
@@ -172,14 +163,14 @@ def _split(address: str) -> SplitResult:
     except ValueError:
         is_good = False
     if not is_good:
-        # What is before the @ may be a password.
+        # What precedes the @ may be a password.
         shown = address.rpartition("@")[2]
-        raise BadArgument(f"{shown!r} is not the address of a scrapyd; write it as http://host:{_PORT}.")
+        raise BadArgument(f"{shown!r} is not the URL of a scrapyd server; expected http://host:{_PORT}.")
     return url
 
 
 def _authorization(url: SplitResult) -> str:
-    """Return the header that lets us in; empty when no username is known for the server."""
+    """Return the Authorization header; empty when there are no credentials for the server."""
     username, password = unquote(url.username or ""), unquote(url.password or "")
     if not username:
         try:

@@ -1,7 +1,7 @@
 """scrapyd's runner for the project it is started in: `runner` in scrapyd.conf.
 
-Without it scrapyd would know this project as `default`, the only name in scrapy.cfg. An egg says itself
-where its settings are, so a server that has only eggs needs nothing of ours.
+Without it scrapyd would call this project `default`, the only name in scrapy.cfg. An egg names its own
+settings, so a server with eggs only does not need this.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 if __name__ == "__main__":
-    # Here: only where scrapyd runs is there a scrapyd to import.
+    # Imported late: scrapyd is installed only where it runs.
     from scrapyd.runner import main
 
     os.environ.setdefault("SCRAPY_SETTINGS_MODULE", "crawlproj.settings")

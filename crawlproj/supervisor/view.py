@@ -1,7 +1,7 @@
-"""What a person sees of a crawl in a terminal: drawn again in place, from the overview of its run.
+"""The progress of a crawl in a terminal, redrawn in place from the overview of its run.
 
-The text is made by pure functions and is plain; rich only cuts it to the width, colours it and puts it there.
-A table of rich's own would cost the supervisor ten times as much.
+Pure functions make plain text; rich only clips, colours and places it. Rich's own tables would cost the
+supervisor ten times as much.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, progress_line
+from crawlproj.supervisor.progress import Pace, aligned, progress_line
 
-#: Seconds between lines where nothing can be drawn.
+#: Seconds between lines without a terminal.
 _LINE_EVERY_S = 5.0
-#: A process that was not heard of for so long is shown as silent.
+#: A process without a heartbeat for this long is shown as silent.
 _SILENT_S = 15.0
 _MOST_ERRORS = 3
 _BAR = 24
 _STYLES = {"title": "bold", "quiet": "dim", "error": "red", "": ""}
-#: A line and what it is: one of the styles above.
+#: A line and the name of its style.
 Line = tuple[str, str]
 
 
 class View:
-    """Shows a run on *out*: drawn in place on a terminal, else a line now and then."""
+    """Shows a run on *out*: redrawn in place on a terminal, else one line every few seconds."""
 
     def __init__(self, out: TextIO, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
         self._clock = clock
-        self._started_s = self._told_s = clock()
+        self._started_s = self._printed_s = clock()
         self._pace = Pace()
         self._console = console_for(out)
         self._out = out
@@ -43,7 +43,6 @@ class View:
 
     @property
     def pages_per_s(self) -> float:
-        """How fast pages are fetched of late."""
         return self._pace.recent
 
     @property
@@ -51,13 +50,13 @@ class View:
         return self._clock() - self._started_s
 
     def show(self, status: dict[str, Any]) -> None:
-        """Draw *status*: an overview, or at least what `status_of` tells."""
+        """Draw *status*: an overview, or at least what `status_of` returns."""
         now_s = self._clock()
         self._pace.note(now_s, status["fetched"])
         if not self._draws:
-            if now_s - self._told_s >= _LINE_EVERY_S:
-                self._told_s = now_s
-                self.say(progress_line(status, self._pace.recent, now_s - self._started_s))
+            if now_s - self._printed_s >= _LINE_EVERY_S:
+                self._printed_s = now_s
+                self.notify(progress_line(status, self._pace.recent, now_s - self._started_s))
             return
         if self._live is None:
             self._live = Live(
@@ -67,17 +66,17 @@ class View:
         lines = lines_of(status, self._limits, self._pace, now_s - self._started_s)
         self._live.update(text_of(lines), refresh=True)
 
-    def say(self, text: str) -> None:
-        """Print *text* on lines of its own, above what is drawn."""
+    def notify(self, text: str) -> None:
+        """Print *text* on lines of its own, above the drawing."""
         if not self._draws:
             print(text, file=self._out, flush=True)
         else:
             words = Text("\n".join(map(printable, text.splitlines())))
-            # Wrapped by the terminal itself, so that a path can be copied in one piece.
+            # The terminal wraps, so that a path can be copied in one piece.
             self._console.print(words, soft_wrap=True)
 
     def end(self) -> float:
-        """Leave the last drawing where it is; returns the seconds the crawl took."""
+        """Keep the last drawing; returns the seconds the crawl took."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -85,12 +84,12 @@ class View:
 
 
 def console_for(out: TextIO, width: int | None = None) -> Console:
-    """Return a console that colours nothing but a terminal, whatever the environment asks for."""
+    """Return a console that uses colours only on a terminal, whatever the environment says."""
     return Console(file=out, force_terminal=out.isatty(), highlight=False, markup=False, width=width)
 
 
 def text_of(lines: Iterable[Line]) -> Text:
-    """Return *lines* to be drawn, each cut where the terminal ends."""
+    """Return *lines* as text, each clipped to the terminal's width."""
     text = Text(no_wrap=True, overflow="ellipsis")
     for number, (line, kind) in enumerate(lines):
         text.append(f"\n{line}" if number else line, _STYLES[kind])
@@ -98,10 +97,10 @@ def text_of(lines: Iterable[Line]) -> Text:
 
 
 def lines_of(status: dict[str, Any], limits: Limits, pace: Pace, seconds: float) -> list[Line]:
-    """Return what is drawn of a run that has been looked at for *seconds*."""
+    """Return the lines to draw for a run watched for *seconds*."""
     state = status["state"] + (f": {status['reason']}" if status["reason"] else "")
     pages = f"fetched {status['fetched']:,}   stored {status['pages_stored']:,}"
-    rates = f"{pace.recent:,.1f}/s now   {pace.whole:,.1f}/s on the whole"
+    rates = f"{pace.recent:,.1f}/s now   {pace.whole:,.1f}/s average"
     urls = f"waiting {status['waiting']:,}   leased {status['leased']:,}"
     bad = f"failed {status['failed']:,}   parked {status['parked']:,}"
     queue = f"waiting {status['pages_queued']:,}   being parsed {status['pages_being_parsed']:,}"
@@ -116,12 +115,14 @@ def lines_of(status: dict[str, Any], limits: Limits, pace: Pace, seconds: float)
     if status.get("processes"):
         head, *rows = process_lines(status["processes"])
         lines += [("", ""), (head, "quiet"), *((row, "") for row in rows)]
+    if full := status.get("redis_full"):
+        lines.insert(1, (full, "error"))
     lines += [(f"{name}: {error}", "error") for name, error in last_errors(status.get("processes", ()))]
     return lines
 
 
 def limit_line(status: dict[str, Any], limits: Limits, pages_per_s: float, seconds: float) -> str:
-    """Return how far it is to the limit that is reached first at this pace; '' without limits."""
+    """Return a progress bar for the limit that will be reached first; '' without limits."""
     ran_s = status.get("ran_seconds", seconds)
     fetched_bytes = status.get("bytes", 0)
     ways = [
@@ -144,7 +145,7 @@ def limit_line(status: dict[str, Any], limits: Limits, pages_per_s: float, secon
 
 
 def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a head, and a line for every process."""
+    """Return a heading and a line for every process."""
     hosts = {line["host"] for line in processes}
     rows = [("", "pages", "pages/s", "in flight", "buffered", "memory", "files", "process")]
     for line in processes:
@@ -166,28 +167,13 @@ def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def last_errors(processes: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return what processes last said at ERROR, by name; a few are enough."""
-    said = [(name_of(line), printable(line["last_error"])) for line in processes if line.get("last_error")]
-    return said[:_MOST_ERRORS]
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return *rows* as lines: first and last column to the left, what is between them to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(width) for cell, width in zip(row[1:-1], widths[1:-1], strict=True)),
-                row[-1],
-            ]
-        ).rstrip()
-        for row in rows
-    ]
+    """Return the last error of each process, by name; at most a few."""
+    errors = [(name_of(line), printable(line["last_error"])) for line in processes if line.get("last_error")]
+    return errors[:_MOST_ERRORS]
 
 
 def printable(text: str) -> str:
-    """Return *text* without what a terminal would obey: errors may quote what a site sent."""
+    """Return *text* without control characters: errors may quote what a site sent."""
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
@@ -197,7 +183,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Return a number of bytes with its unit."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -206,8 +192,8 @@ def size(count: float) -> str:
 
 
 def name_of(line: dict[str, Any]) -> str:
-    """Return what a process is called in a table."""
-    # The names of parsers are long, and its process tells one from another.
+    """Return the name of a process in a table."""
+    # Parser names are long, and the process column tells them apart.
     return f"shard {line['name']}" if line["kind"] == "shard" else str(line["kind"])
 
 

@@ -23,9 +23,6 @@ void free_buffer(buffer *buffer);
 /* Not to be relied on where somebody may want two to be the same. */
 uint64_t hash_bytes(const char *bytes, size_t length, uint64_t start);
 
-/* Not to be relied on where somebody may want two to be the same. */
-uint64_t hash_bytes(const char *bytes, size_t length, uint64_t start);
-
 /* The names of characters, from Python's html.entities; false without memory. */
 bool add_character_name(const char *name, const char *utf8);
 

@@ -1,13 +1,19 @@
--- change_state: bring a run into a state it can come to from where it is, and tell its processes.
--- KEYS[1] record  hash  state, reason; since_ms, ran_ms: how long it has been running
--- ARGV[1] state  ARGV[2] reason  ARGV[3] now (ms)  ARGV[4] wake channel  ARGV[5..] the states it can come from
--- returns the state before ('' for a run that is gone); nothing is changed if that is not among ARGV[5..], or is ARGV[1]
-local record = redis.call('HMGET', KEYS[1], 'state', 'since_ms', 'ran_ms')
+-- change_state: set the state of a run, if it can be reached from the current one, and notify its processes.
+-- KEYS[1] record  hash  state, reason; additions; since_ms, ran_ms: how long it has been running
+-- ARGV[1] state  ARGV[2] reason  ARGV[3] now (ms)  ARGV[4] wake channel
+-- ARGV[5] how often work was added when the caller looked ('': whatever)
+-- ARGV[6..] the states it can be reached from
+-- returns the state before ('' for a deleted run);
+--         nothing is changed if that is not among ARGV[6..], or is ARGV[1];
+--         'added', with nothing changed, if work was added since ARGV[5]
+local record = redis.call('HMGET', KEYS[1], 'state', 'since_ms', 'ran_ms', 'additions')
 local before, now = record[1] or '', tonumber(ARGV[3])
 local may = false
-for i = 5, #ARGV do may = may or ARGV[i] == before end
--- One that is in that state already keeps its reason: why it stopped, it stopped.
+for i = 6, #ARGV do may = may or ARGV[i] == before end
+-- One that is in that state already keeps the reason it has.
 if not may or before == ARGV[1] then return before end
+if ARGV[5] ~= '' and (record[4] or '0') ~= ARGV[5] then return 'added' end
+write_when_full(KEYS[1])
 if before == 'running' then
   redis.call('HSET', KEYS[1], 'ran_ms', (record[3] or 0) + math.max(0, now - (record[2] or now)))
 elseif ARGV[1] == 'running' then

@@ -3,10 +3,10 @@
 -- KEYS[2] segments  hash  segment -> pages in it
 -- KEYS[3] counters  hash  counter -> number
 -- ARGV[1] segment  ARGV[2] pages in it  ARGV[3..] counter, amount
--- returns 1, or 0 when it was committed before; refuses when the list was taken back
+-- returns 1, or 0 when it was committed before; refuses when the list was reclaimed
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return 0 end
 if redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2]) then
-  return redis.error_reply('FENCED the pages of segment ' .. ARGV[1] .. ' were taken back before it was committed')
+  return redis.error_reply('FENCED the pages of segment ' .. ARGV[1] .. ' were reclaimed before its commit')
 end
 redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])

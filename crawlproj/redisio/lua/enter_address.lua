@@ -1,24 +1,27 @@
--- enter_address: let one request in at an IP address, or give its domain a place in line.
--- KEYS[1] address  hash  token, began and until of the request inside; free, took, tail and turn (all times in ms)
--- KEYS[2] line     zset  domains that wait, scored by the time of their place (ms)
+-- enter_address: start the one request at an IP address, or give its domain a place in the queue.
+-- KEYS[1] address  hash  token, began and until of the request inside; free, took, tail, turn (times in ms)
+-- KEYS[2] line     zset  domains waiting, scored by the time of their place (ms)
 -- ARGV[1] now (ms; 0: the server's clock)  ARGV[2] token  ARGV[3] domain  ARGV[4] delay (ms)
--- ARGV[5] how long the request may be on its way (ms): if its end is never told, it ends then
--- returns 0 when it may go now, else the ms after which to ask again
-local now, time = tonumber(ARGV[1]), redis.call('TIME')
-if now == 0 then now = time[1] * 1000 + math.floor(time[2] / 1000) end
+-- ARGV[5] how long the request may be in flight (ms): if its end is never reported, it counts as ended then
+-- returns 0 if it may start now, else the ms after which to retry
+local now = clock(ARGV[1])
 local token, domain, delay, flight = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local state = redis.call('HMGET', KEYS[1], 'token', 'began', 'until', 'free', 'took', 'tail', 'turn')
 local inside = state[1]
 local began, ends, free = tonumber(state[2] or 0), tonumber(state[3] or 0), tonumber(state[4] or 0)
 local took, tail, turn = tonumber(state[5] or 0), tonumber(state[6] or 0), tonumber(state[7] or 0)
+write_when_full(KEYS[1])
 local busy = inside and ends > now
-if busy then free = math.max(now, began + took) + delay
-elseif inside then free = ends + delay end
+if busy then
+  free = math.max(now, began + took) + delay
+elseif inside then
+  free = ends + delay
+end
 
--- Whoever does not come back loses the place.
+-- A domain that does not retry loses its place.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - flight)
 local place = tonumber(redis.call('ZSCORE', KEYS[2], domain) or nil)
--- Without a place: only where nobody else's is still to come.
+-- Without a place: only if no other domain's place is still to come.
 local due = (place or tail) <= now
 local wait = 0
 if inside == token or (due and not busy and free <= now) then
@@ -26,7 +29,7 @@ if inside == token or (due and not busy and free <= now) then
   redis.call('ZREM', KEYS[2], domain)
 else
   if due and turn <= now then
-    -- The next turn is promised to one at a time: all that are due would come at once.
+    -- The next turn is promised to one at a time: otherwise all that are due would retry at once.
     place = free
     turn = place
   elseif not place or due then

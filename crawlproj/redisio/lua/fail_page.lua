@@ -1,4 +1,4 @@
--- fail_page: take a page from a parser that could not read it; it is tried again, or becomes a dead letter.
+-- fail_page: take a page from a parser that could not read it; it is retried, or becomes a dead letter.
 -- KEYS[1] taken     list  of the parser's page envelopes
 -- KEYS[2] pages     list  of page envelopes
 -- KEYS[3] attempts  hash  page -> how often it failed

@@ -1,15 +1,15 @@
--- keep_robots: keep the rules of sites for everyone, and make room for them.
+-- keep_robots: cache the rules of sites, and evict old ones to make room.
 -- KEYS[1] robots  hash  origin -> time they expire (ms), a space, rules; 'bytes' -> what all of them take
 -- KEYS[2] ages    zset  origin, scored by the time its rules expire (ms)
 -- ARGV[1] now (ms; 0: the server's clock)  ARGV[2] bytes they may take
--- ARGV[3] how long expired rules are kept (ms): they say what held before, and how often a site failed
+-- ARGV[3] how long expired rules are kept (ms): they say what applied before, and how often a site failed
 -- ARGV[4..] per origin: ms until its rules expire, origin, rules
--- returns {bytes taken now, origins put out}; rules that would take more than a quarter of the room are not kept
-local now, time = tonumber(ARGV[1]), redis.call('TIME')
-if now == 0 then now = time[1] * 1000 + math.floor(time[2] / 1000) end
+-- returns {bytes taken now, origins evicted}; rules that would take over a quarter of the room are not kept
+local now = clock(ARGV[1])
 local room, before = tonumber(ARGV[2]), now - ARGV[3]
 local bytes, out = tonumber(redis.call('HGET', KEYS[1], 'bytes') or 0), 0
--- What an entry takes in both keys, about.
+write_when_full(KEYS[1])
+-- About what an entry takes in both keys.
 local function cost(origin, size) return 2 * #origin + size + 200 end
 local function drop(origin)
   local size = redis.call('HSTRLEN', KEYS[1], origin)
@@ -28,11 +28,14 @@ for i = 4, #ARGV, 3 do
     bytes = bytes + cost(origin, #record)
   end
 end
--- What expires first goes first. A limit for what has only expired: nobody should wait for the tidying.
+-- What expires first is evicted first. Of what has merely expired only some: no call should take long.
 repeat
   local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
   local goes = first[1] and (bytes > room or (tonumber(first[2]) < before and out < 100))
-  if goes then drop(first[1]); out = out + 1 end
+  if goes then
+    drop(first[1])
+    out = out + 1
+  end
 until not goes
 redis.call('HSET', KEYS[1], 'bytes', bytes)
 return {bytes, out}

@@ -5,16 +5,17 @@
 -- KEYS[4] counters hash  counter -> number
 -- KEYS[5] run      hash  created_ms
 -- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
--- ARGV[5] bytes at which it is enough
--- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was taken back
+-- ARGV[5] bytes after which to stop
+-- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was reclaimed
 local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local length = redis.call('LLEN', KEYS[2])
 if length < held then
-  return redis.error_reply('FENCED the pages of parser ' .. ARGV[1] .. ' were taken back while it was silent')
+  return redis.error_reply('FENCED the pages of parser ' .. ARGV[1] .. ' were reclaimed while it was silent')
 end
--- A list must never be without a parser that can be found dead, or its pages would be lost.
+write_when_full(KEYS[1])
+-- A list without a registered parser would never be reclaimed, and its pages would be lost.
 redis.call('HSETNX', KEYS[3], ARGV[1], ARGV[2])
--- More than it holds: an earlier answer was lost on its way; it comes again.
+-- Longer than what it holds: an earlier answer was lost; return it again.
 if length == held then
   local bytes = 0
   for _ = 1, most do

@@ -1,7 +1,7 @@
-"""Every touch of Scrapy's private parts, in one place and checked at the start; `fastpath` has its own check.
+"""Every use of Scrapy's private parts, in one place and checked at the start.
 
-Scrapy has no public way to wake its engine, to learn that nothing more will come of a request, or that a
-shutdown has begun. These are the seams where we do it; when a Scrapy release moves them, `attach` says so.
+Scrapy has no public way to wake its engine, or to learn that it is done with a request or shutting down. When
+a Scrapy release changes what we rely on, `attach` says so.
 """
 
 from __future__ import annotations
@@ -15,21 +15,15 @@ from functools import partial
 from typing import Any, cast
 
 import scrapy
-from pydispatch import dispatcher  # type: ignore[import-untyped]
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
-from scrapy.crawler import Crawler
 from scrapy.statscollectors import MemoryStatsCollector, StatsCollector
 
 from crawlproj.errors import CrawlError
 
-#: Returned by what `listeners` returns when there are none.
-NOBODY: list[Any] = []
-_NOTHING: dict[object, list[Any]] = {}
-
 
 class _InProgress(set[Request]):
-    """The engine's set of requests on their way; tells when one has left for good."""
+    """The engine's set of requests in flight; calls back when one has left for good."""
 
     def __init__(self, on_leave: Callable[[Request], None]) -> None:
         super().__init__()
@@ -43,34 +37,34 @@ class _InProgress(set[Request]):
 def attach(
     engine: ExecutionEngine, *, on_leave: Callable[[Request], None], on_closing: Callable[[], None]
 ) -> None:
-    """Have *on_leave* called for each request after its last callback and item.
+    """Call *on_leave* for each request after its last callback and item.
 
     *on_closing* is called when a close begins, before the requests in flight are waited for.
     """
     slot: Any = engine._slot
     try:
         if slot.inprogress or not callable(slot.close) or not callable(slot.nextcall.schedule):
-            raise AttributeError("the engine is already at work")
+            raise AttributeError("the engine is already running")
     except AttributeError as exc:
         raise CrawlError(
-            f"Scrapy {scrapy.__version__} is built otherwise than crawlproj knows ({exc}); "
-            "use the locked version."
+            f"Scrapy {scrapy.__version__} does not work as crawlproj expects ({exc}); "
+            "use the version in requirements.txt."
         ) from exc
     slot.inprogress = _InProgress(on_leave)
     close = slot.close
 
-    def close_and_tell() -> Any:
+    def announce_and_close() -> Any:
         on_closing()
         return close()
 
-    slot.close = close_and_tell
+    slot.close = announce_and_close
 
 
-def keep_cookies_at_home() -> None:
-    """Have Scrapy's cookies use the public-suffix list they came with.
+def use_bundled_suffix_list() -> None:
+    """Make Scrapy's cookie middleware use its bundled public-suffix list.
 
-    By itself it would be fetched from the web: blocking the loop, and past the address guard. A spider
-    without cookies has not loaded them, and needs nothing.
+    By default the list is fetched from the web, blocking the loop and bypassing the address guard. Nothing to
+    do for a spider without that middleware.
     """
     cookies: Any = sys.modules.get("scrapy.downloadermiddlewares.cookies")
     if cookies is not None:
@@ -83,9 +77,9 @@ def keep_cookies_at_home() -> None:
 
 
 def counter_of(stats: StatsCollector) -> Callable[..., None]:
-    """Return what increments a stat: ``count(key, by=1)``.
+    """Return a function that increments a stat: ``count(key, by=1)``.
 
-    Scrapy's `inc_value` looks at every name it is asked for in three ways, eight times the cost of counting.
+    Scrapy's `inc_value` inspects every name in three ways, at eight times the cost of counting.
     """
     if type(stats) is not MemoryStatsCollector:
         return stats.inc_value
@@ -101,27 +95,15 @@ def counter_of(stats: StatsCollector) -> Callable[..., None]:
     return count
 
 
-def listeners(crawler: Crawler) -> Callable[[object], list[Any] | None]:
-    """Return what returns pydispatch's references to who listens to a signal, None if some listen to all.
-
-    To send a signal to nobody costs as much as a request takes to write.
-    """
-    connections, sender, everything = dispatcher.connections, id(crawler.signals.sender), dispatcher.Any
-    from_all = id(everything)
-
-    def listeners_of(signal: object) -> list[Any] | None:
-        by_signal = connections.get(sender, _NOTHING)
-        if from_all in connections or everything in by_signal:
-            return None
-        return by_signal.get(signal, NOBODY)  # type: ignore[no-any-return]  # pydispatch has no types
-
-    return listeners_of
-
-
 def wake(engine: ExecutionEngine) -> None:
-    """Have the engine ask the scheduler soon."""
+    """Make the engine ask the scheduler for requests soon."""
     if engine._slot is not None:
         engine._slot.nextcall.schedule()
+
+
+def may_start_requests(engine: ExecutionEngine) -> bool:
+    """Whether the engine would start requests now: it is neither paused, nor closing, nor not yet started."""
+    return engine.running and not engine.paused and not engine.needs_backout()
 
 
 def start_is_exhausted(engine: ExecutionEngine) -> bool:
@@ -138,12 +120,12 @@ def stop_reactor() -> None:
 
 
 def exit_with(code: int) -> None:
-    """Make the process end with *code*: `scrapy crawl` itself only knows 0 and 1."""
+    """Make the process exit with *code*: `scrapy crawl` itself only uses 0 and 1."""
     atexit.register(_leave, code)
 
 
 def _leave(code: int) -> None:
-    # Runs first of all exit handlers, having been registered last, so it does what the others would.
+    # Registered last, so it runs first, and does what the other exit handlers would.
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

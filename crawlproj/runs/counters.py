@@ -1,4 +1,4 @@
-"""The figures of a run, as its leader and its status read them."""
+"""The counters of a run, as its leader and its status read them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Figures:
-    """Figures of a run, summed over its partitions. ``counts`` has every counter by name."""
+class RunCounters:
+    """Counters of a run, summed over its partitions. ``counts`` has every counter by name."""
 
     counts: Counter[str]
     owned: int
     queue_pages: int
     taken: dict[str, int]
     stored: int
-    #: Of a run with a limit of pages: fetched, or lent to be.
+    #: Of a run with a page limit: pages fetched or promised to shards.
     promised: int = 0
-    #: How many were ever promised, those given back included.
+    #: How many were ever promised, those returned included.
     granted: int = 0
-    #: Stored pages that lack a part of their body.
+    #: Stored pages whose body was truncated.
     cut: int = 0
 
     @property
@@ -28,7 +28,7 @@ class Figures:
 
     @property
     def leased(self) -> int:
-        """Every lease has a number, and ends in one of these ways."""
+        """Leases handed out, less those that ended in one of these ways."""
         ended = ("done", "failed", "skipped", "trapped", "retry", "returned", "reclaimed")
         return self.counts["number"] - sum(self.counts[name] for name in ended)
 
@@ -42,16 +42,16 @@ class Figures:
 
     @property
     def unstored(self) -> int:
-        """Pages that wait for a parser or are held by one."""
+        """Pages queued or held by a parser."""
         return self.queue_pages + sum(self.taken.values())
 
     @property
     def outstanding(self) -> int:
-        """URLs and pages that still want something done."""
+        """URLs and pages that are not done."""
         return self.waiting + self.leased + self.unstored
 
     def steps(self) -> tuple[int, ...]:
-        """Figures that only ever grow: equal twice means nothing happened in between."""
+        """Counters that only grow: if equal twice, nothing happened in between."""
         return (
             self.admitted,
             self.counts["number"],

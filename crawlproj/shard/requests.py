@@ -1,17 +1,21 @@
-"""Scrapy requests as JSON, so that they can wait in the frontier: no pickle, callbacks by name."""
+"""Scrapy requests as plain values, so that they can wait in the frontier: no pickle, callbacks by name."""
 
 from __future__ import annotations
 
 import base64
-import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
-from scrapy.utils.request import request_from_dict
+from scrapy.utils.request import RequestFingerprinterProtocol, request_from_dict
 
+from crawlproj.config import Config
 from crawlproj.errors import RequestNotSerialisable
+from crawlproj.model.extra import Extra
+from crawlproj.model.records import Candidate, Lease, new_mark
+from crawlproj.model.urls import canonicalise
 
-#: What a request is without saying so; left out of the JSON.
+#: Default values, which are left out.
 _DEFAULTS: dict[str, Any] = {
     "callback": None,
     "errback": None,
@@ -26,13 +30,15 @@ _DEFAULTS: dict[str, Any] = {
     "flags": [],
     "cb_kwargs": {},
 }
-#: Set by Scrapy or by us while a request is on its way; of no use to the next one who fetches it.
-_PASSING_META = frozenset({"crawl_lease", "download_slot", "download_paced", "download_latency", "depth"})
+#: The meta key of the settlement, for requests that go through Scrapy's engine.
+SETTLEMENT = "crawl_settlement"
+#: Set by Scrapy or by us while a request is in flight; not stored.
+_PASSING_META = frozenset({SETTLEMENT, "download_slot", "download_paced", "download_latency", "depth"})
 _BYTES = "$bytes"
 
 
-def encode_request(request: Request, spider: Spider) -> str:
-    """Return what *request* carries beyond its URL as a JSON object, '' for a plain one.
+def encode_request(request: Request, spider: Spider) -> dict[str, Any]:
+    """Return what *request* has besides its URL, as JSON values; empty for a plain one.
 
     Raises RequestNotSerialisable, naming the request and the part.
     """
@@ -46,24 +52,49 @@ def encode_request(request: Request, spider: Spider) -> str:
             f"{spider.name!r}. Make it one."
         ) from exc
     values["meta"] = {name: value for name, value in values["meta"].items() if name not in _PASSING_META}
-    parts = {
+    return {
         name: _plain(value, request, name)
         for name, value in values.items()
         if name != "url" and value != _DEFAULTS.get(name, _DEFAULTS)
     }
-    # ASCII only: half a surrogate pair, which JSON can escape, would not become bytes on the way to Redis.
-    return json.dumps(parts, separators=(",", ":")) if parts else ""
 
 
-def decode_request(url: str, extra: str, spider: Spider) -> Request:
-    """Return the request of which `encode_request` made *extra*."""
-    values = {name: _restored(value) for name, value in json.loads(extra).items()} if extra else {}
+def decode_request(url: str, parts: Mapping[str, Any], spider: Spider) -> Request:
+    """Undo `encode_request`."""
+    values = {name: _restored(value) for name, value in parts.items()}
     _check_class(values.get("_class"), spider)
     return request_from_dict({"url": url, **values}, spider=spider)
 
 
+def candidate_of(request: Request, spider: Spider, fingerprinter: RequestFingerprinterProtocol) -> Candidate:
+    """Return *request* as a candidate. Raises BadUrl or RequestNotSerialisable."""
+    extra = Extra(request=encode_request(request, spider))
+    if request.dont_filter:
+        mark = new_mark()
+    else:
+        mark = int.from_bytes(fingerprinter.fingerprint(request)[:8], "big") >> 1
+    depth = int(request.meta.get("depth", 0))
+    return Candidate(canonicalise(request.url), depth, request.priority, extra, mark)
+
+
+class BodyLimits(NamedTuple):
+    """How much of a body is read, and of which types; see `HttpRequest`."""
+
+    cut: int
+    types: Sequence[str]
+    #: A partial page is then better than none.
+    is_last_attempt: bool
+
+
+def body_limits(lease: Lease, config: Config) -> BodyLimits:
+    is_last_attempt = lease.attempt + 1 >= config.max_attempts
+    if lease.extra.sitemap_level:
+        return BodyLimits(config.sitemap_bytes, (), is_last_attempt)
+    return BodyLimits(config.max_body, config.content_types, is_last_attempt)
+
+
 def _check_class(name: str | None, spider: Spider) -> None:
-    """Refuse a class no request of this spider can have: who can write to Redis must not choose code."""
+    """Refuse a foreign request class: write access to Redis must not allow choosing code."""
     if name is None or name.startswith("scrapy."):
         return
     package = type(spider).__module__.partition(".")[0]
@@ -72,7 +103,7 @@ def _check_class(name: str | None, spider: Spider) -> None:
 
 
 def _plain(value: Any, request: Request, part: str) -> Any:
-    """Return *value* as JSON can say it; bytes are marked, so that they come back as bytes."""
+    """Return *value* as JSON values; bytes are marked, so that they are restored as bytes."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, bytes):

@@ -1,8 +1,7 @@
-"""Single mode: a shard that reads its pages itself, so that `scrapy crawl web` alone is a whole crawl.
+"""Single mode: a shard that parses its own pages, so that `scrapy crawl web` alone is a whole crawl.
 
-The parser is the one of `scrapy parser`, in a thread of the shard's process with a loop and a connection of
-its own: it meets the shard only in Redis, as ever, and nothing it does (files, links, waiting for a page to
-be read) blocks the loop of the shard. See docs/single.md.
+The parser is that of `scrapy parser`, in a thread of the shard's process with its own loop and Redis
+connection. It shares only Redis with the shard, and never blocks the shard's loop. See docs/single.md.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from crawlproj import seams
+from crawlproj.config import Config
 from crawlproj.errors import CrawlError
-from crawlproj.runs.presence import Presence
-from crawlproj.spiders.web import WebSpider
+from crawlproj.shard import seams
+from crawlproj.shard.context import PageSpider, find_context
 
 if TYPE_CHECKING:
     from crawlproj.parsing.thread import ParserThread
@@ -28,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 
 class InlineParser:
-    """Parses beside the shard from spider_opened on; after spider_closed until the queue is empty.
+    """Parses beside the shard from spider_opened on, and after spider_closed until the queue is empty.
 
-    A parser that fails takes the shard with it: pages nobody reads would fill the queue for ever.
+    A parser that fails stops the shard: the queue would only fill up.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -45,22 +44,22 @@ class InlineParser:
         return cls(crawler)
 
     def _start(self, spider: Spider) -> None:
-        feed = getattr(self._crawler, "feed", None)
-        # No feed: the shard could not start, and has said why.
-        if feed is None or not isinstance(spider, WebSpider) or not parses_inline(spider):
+        context = find_context(self._crawler)
+        # None: the shard could not start, and has logged why.
+        if context is None or not isinstance(spider, PageSpider) or not parses_inline(spider, context.config):
             return
-        # Not at module level: a shard that does not parse starts without all that parsing needs.
+        # Not at module level: a shard that does not parse need not import the parser.
         from crawlproj.parsing.thread import ParserThread
 
-        presence: Presence = self._crawler.presence  # type: ignore[attr-defined]  # put there by the scheduler
+        telemetry = context.telemetry
         self._parser = parser = ParserThread(
-            spider.config, feed.frontier.run, presence.metrics, presence.figures.beside()
+            context.config, context.run.name, telemetry.metrics, telemetry.heartbeat.of_component()
         )
         parser.done.add_done_callback(self._on_done)
         # Not at module level: importing it installs one.
         from twisted.internet import reactor
 
-        # Where the shard left without a word: its time to drain was over, or somebody was in a hurry.
+        # For a shard that exits without closing: its time to drain was over, or a second signal came.
         cast(Any, reactor).addSystemEventTrigger("before", "shutdown", self._leave)
 
     async def _drain(self) -> None:
@@ -75,8 +74,8 @@ class InlineParser:
         if error is None:
             return
         if not isinstance(error, CrawlError):
-            logger.error("the parser broke", exc_info=error)
-        logger.error("shard stops, its parser cannot go on: %s", error)
+            logger.error("the parser failed", exc_info=error)
+        logger.error("stopping the shard because its parser failed: %s", error)
         seams.exit_with(error.exit_code if isinstance(error, CrawlError) else 1)
         self._closing = asyncio.create_task(self._close_spider(), name="close spider")
 
@@ -86,6 +85,6 @@ class InlineParser:
             await engine.close_spider_async(reason="parser_failed")
 
 
-def parses_inline(spider: WebSpider) -> bool:
-    """Whether the shard of *spider* reads its pages itself, by CRAWL_PARSE."""
-    return spider.is_single if spider.config.parse == "auto" else spider.config.parse == "inline"
+def parses_inline(spider: PageSpider, config: Config) -> bool:
+    """Whether the shard of *spider* parses its pages itself, by CRAWL_PARSE."""
+    return spider.is_single if config.parse == "auto" else config.parse == "inline"

@@ -1,0 +1,100 @@
+"""The links of parsed pages, on their way to the frontier: filtered, counted, admitted in batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from crawlproj.config import Config
+from crawlproj.frontier.exclusions import load_rules
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.model.extra import Extra
+from crawlproj.model.records import Candidate, Page
+from crawlproj.parsing.extract import Extract
+from crawlproj.parsing.known import KnownLinks
+
+#: How many links that look like traps are kept per batch for review; all are counted.
+_MOST_TRAPS = 200
+#: How deep sitemap indexes may nest: an index of indexes, and no further.
+_MOST_SITEMAP_LEVELS = 3
+#: The links of a batch of pages are admitted together, but not those of a batch of sitemaps.
+_MOST_CANDIDATES = 10_000
+
+
+class Outlinks:
+    """Collects links until `admit`. Counts refused ones in *counts*, by reason, and new ones as "links"."""
+
+    def __init__(self, frontier: Frontier, config: Config, counts: Counter[str]) -> None:
+        self._frontier = frontier
+        self._max_redirects = config.max_redirects
+        self._counts = counts
+        self._rules, self._exclusions = load_rules(config)
+        self._known = KnownLinks()
+        self._known_of: tuple[bytes, int] | None = None
+        self._candidates: dict[str, Candidate] = {}
+        #: Links that look like traps: depth and reason.
+        self._traps: dict[str, tuple[int, str]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._candidates) >= _MOST_CANDIDATES
+
+    def refresh(self, run_created: bytes, now_s: float) -> None:
+        """Forget which links are known if the rules, the run or what Redis holds may have changed."""
+        has_changed = self._exclusions is not None and self._exclusions.reload_if_changed(now_s)
+        known_of = run_created, self._frontier.client.retry.failures
+        if has_changed or known_of != self._known_of:
+            self._known.clear()
+            self._known_of = known_of
+
+    def collect(self, page: Page, found: Extract) -> None:
+        """Keep the links of *page* that the rules accept, for `admit`."""
+        candidates = self._candidates
+        if found.sitemaps and page.sitemap_level < _MOST_SITEMAP_LEVELS:
+            extra = Extra(sitemap_level=page.sitemap_level + 1)
+            for url in found.sitemaps:
+                # Judged like seeds: sitemap.xml.gz has an extension that links may not have.
+                if reason := self._rules.refusal(url, 0, None):
+                    self._counts[f"filtered:{reason}"] += 1
+                else:
+                    candidates[url] = Candidate(url, page.depth, extra=extra)
+        if found.refresh is not None:
+            self._collect_refresh(page, found.refresh)
+        # URLs in a sitemap count as linked from the home page.
+        depth, refusal = 1 if page.sitemap_level else page.depth + 1, self._rules.refusal
+        accepted = self._rules.still_accepted(depth, page.url)
+        for link in found.links if accepted is None else self._known.unknown(found.links, accepted):
+            # The same link at two depths: the smaller one counts.
+            known = candidates.get(link)
+            if known is not None and known.depth <= depth:
+                continue
+            if reason := refusal(link, depth, page.url):
+                self._counts[f"filtered:{reason}"] += 1
+                if reason.startswith("trap_") and len(self._traps) < _MOST_TRAPS:
+                    self._traps[link] = depth, reason
+            else:
+                candidates[link] = Candidate(link, depth)
+
+    def _collect_refresh(self, page: Page, target: str) -> None:
+        """Keep the target of a meta refresh, filtered and limited like that of a redirect."""
+        known = self._candidates.get(target)
+        if known is not None and known.depth <= page.depth:
+            return
+        reason = "redirects" if page.hops >= self._max_redirects else None
+        if reason := reason or self._rules.refusal(target, page.depth, page.url):
+            self._counts[f"filtered:{reason}"] += 1
+        else:
+            extra = Extra(page.hops).onward(page.url)
+            self._candidates[target] = Candidate(target, page.depth, extra=extra)
+
+    async def admit(self) -> int:
+        """Admit what was collected; returns how many links were new."""
+        admitted = 0
+        if self._candidates:
+            admitted = (await self._frontier.admit(self._candidates.values())).new
+            self._counts["links"] += admitted
+            self._known.add(self._candidates)
+            self._candidates.clear()
+        if self._traps:
+            await self._frontier.trap(self._traps)
+            self._traps.clear()
+        return admitted

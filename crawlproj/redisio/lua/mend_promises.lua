@@ -1,8 +1,0 @@
--- mend_promises: take back the pages promised to processes that died before they leased or gave them back.
--- KEYS[1] counters  hash  promised: pages fetched, or lent to be; granted: all that ever were promised
--- ARGV[1] promised and  ARGV[2] granted as they were read  ARGV[3] pages fetched then, none being lent
--- returns 1, or 0 when somebody was promised some or gave some back meanwhile
-local now = redis.call('HMGET', KEYS[1], 'promised', 'granted')
-if (now[1] or '0') ~= ARGV[1] or (now[2] or '0') ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], 'promised', ARGV[3])
-return 1

@@ -1,0 +1,71 @@
+-- prelude: the formats that steps share, and what each would repeat. The loader joins it to the first line of
+-- a step: an error on line 1 is in here, and any other line number is that of the step's own file.
+-- No KEYS, no ARGV: a step passes them in. Comments stand on lines of their own.
+
+-- The time (ms): as given, or the server's if that is 0.
+local function clock(given, round)
+  local now = tonumber(given)
+  if now ~= 0 then return now end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + (round or math.floor)(time[2] / 1000)
+end
+
+-- Let this step write although Redis is full (maxmemory): for steps that empty it, or add little.
+-- Redis refuses a script's first write if that may need memory, and none after it, so that no step is done
+-- by half. Removing an expiry never needs memory, so it is the first write of such a step. It changes
+-- nothing: a key that expires gets its expiry again from the step itself.
+local function write_when_full(key) redis.call('PERSIST', key) end
+
+-- The answer to an owner whose epoch is over.
+local function fenced(epoch, current)
+  return redis.error_reply('FENCED epoch ' .. epoch .. ' is over, now ' .. tostring(current))
+end
+
+-- The state of a domain: its fields are what the key `domains` says. They stay text, as stored: Lua converts
+-- them where it calculates, not where it compares. False stands for a domain that is new.
+local function read_domain(text)
+  local due, out, fails, admitted, fetched, delay, bytes, parked =
+    string.match(text or '0 0 0 0 0 0 0 -', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+)$')
+  return {
+    next = due, out = out, fails = fails, admitted = admitted,
+    fetched = fetched, delay = delay, bytes = bytes, parked = parked,
+  }
+end
+local function write_domain(state)
+  return state.next .. ' ' .. state.out .. ' ' .. state.fails .. ' ' .. state.admitted .. ' ' ..
+    state.fetched .. ' ' .. state.delay .. ' ' .. state.bytes .. ' ' .. state.parked
+end
+
+-- The lane, domain and entry of a lease, `number lane domain entry`.
+local function read_lease(token)
+  return string.match(token, '^%d+ (%d) (%S+) (.*)$')
+end
+
+-- The lanes of a domain's URLs, first come first; text, since a number is slow to write.
+local lanes = {'0', '1', '2'}
+-- How many URLs of a domain wait, in all lanes.
+local function count_waiting(queue, domain)
+  local count = 0
+  for _, lane in ipairs(lanes) do count = count + redis.call('LLEN', queue .. lane .. ':' .. domain) end
+  return count
+end
+
+-- Ms until the first domain is due (-1: there is none), and the time it is.
+local function next_due(ready, now)
+  local due = redis.call('ZRANGE', ready, 0, 0, 'WITHSCORES')[2]
+  return due and math.max(0, due - now) or -1, due
+end
+
+-- Call a command with a list that may be longer than what one takes; returns the answers for all members.
+local function call_in_parts(command, key, list)
+  local answers = {}
+  for from = 1, #list, 2000 do
+    local answer = redis.call(command, key, unpack(list, from, math.min(from + 1999, #list)))
+    if from == 1 then
+      answers = answer
+    elseif type(answer) == 'table' then
+      for n = 1, #answer do answers[from + n - 1] = answer[n] end
+    end
+  end
+  return answers
+end

@@ -1,0 +1,34 @@
+"""How much memory Redis has left, and what to say when it has none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a Redis server in bytes; ``most`` is its `maxmemory`, 0 for no limit."""
+
+    used: int = 0
+    most: int = 0
+
+    @classmethod
+    def from_info(cls, info: bytes) -> Memory:
+        """Read the answer to ``INFO memory``."""
+        figures = {name: int(value) for name, value in _FIGURE.findall(info)}
+        return cls(figures.get(b"used_memory", 0), figures.get(b"maxmemory", 0))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether Redis refuses to store more."""
+        return 0 < self.most < self.used
+
+    def __str__(self) -> str:
+        """Say that it is full, and what to do."""
+        return (
+            f"is full: it uses {self.used / 1e6:,.1f} MB of {self.most / 1e6:,.1f} MB (maxmemory). "
+            "Raise maxmemory, or delete a run that is not needed: scrapy runs --delete NAME"
+        )

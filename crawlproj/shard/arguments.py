@@ -1,0 +1,50 @@
+"""The arguments that every spider takes as a shard: -a shard, -a shards and -a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scrapy import Spider
+
+from crawlproj.config import Config
+from crawlproj.errors import BadArgument
+from crawlproj.redisio import keys
+
+
+@dataclass(frozen=True, slots=True)
+class ShardArguments:
+    """``shards`` is None when the run is to keep the number it has."""
+
+    run: str
+    shard: int
+    shards: int | None
+    #: The Redis list that start URLs are read from.
+    start_urls_key: str
+
+    @classmethod
+    def of(cls, spider: Spider, config: Config) -> ShardArguments:
+        """Read and check what the spider was given. Raises BadArgument."""
+        shard = _number(spider, "shard", 0) or 0
+        shards = _number(spider, "shards", 1)
+        if shards is not None and shard >= shards:
+            raise BadArgument(
+                f"-a shard={shard} is out of range: with -a shards={shards} it is 0 to {shards - 1}."
+            )
+        run = keys.check_run_name(_given(spider, "run") or config.run or spider.name)
+        # As in scrapy-redis's spiders.
+        start_urls_key = _given(spider, "redis_key") or keys.start_urls(spider.name)
+        return cls(run, shard, shards, start_urls_key)
+
+
+def _given(spider: Spider, name: str) -> str:
+    """Return an argument as text; Scrapy makes every -a an attribute of the spider."""
+    return str(getattr(spider, name, None) or "")
+
+
+def _number(spider: Spider, name: str, least: int) -> int | None:
+    text = _given(spider, name)
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < least:
+        raise BadArgument(f"-a {name}={text} is not a whole number from {least}.")
+    return int(text)

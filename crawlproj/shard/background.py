@@ -1,0 +1,98 @@
+"""What a shard does beside fetching: lead the run, publish its metrics, watch the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from crawlproj.config import Config
+from crawlproj.errors import CrawlError, NoSeeds
+from crawlproj.frontier.feed import Feed
+from crawlproj.observe.metrics import Metrics
+from crawlproj.runs import Leader, Run
+from crawlproj.runs.gauges import run_gauges
+
+logger = logging.getLogger(__name__)
+
+#: How soon an idle shard checks whether the run is over.
+_LEAD_S = 0.5
+#: How often a shard with metrics takes or keeps the lead, which is lost after 5 s.
+_KEEP_LEAD_S = 2.0
+#: How often a shard checks whether its supervisor is alive.
+_WATCH_S = 1.0
+#: How long a shard without a supervisor may take to stop, beyond its time to drain.
+_LEAVE_S = 10.0
+#: How long a run without seeds waits for one.
+_SEED_GRACE_S = 10.0
+
+
+async def lead(
+    leader: Leader, feed: Feed, *, is_started: Callable[[], bool], wake: Callable[[], None]
+) -> None:
+    """While this shard is idle, find out whether the whole run is; end it if so.
+
+    *is_started*: all start requests have reached the scheduler. *wake* makes the engine ask the spider for
+    more. Raises NoSeeds when the run never had a seed.
+    """
+    dispatcher, run = feed.dispatcher, leader.run
+    pause_s = _LEAD_S
+    idle_s = 0.0
+    while True:
+        await asyncio.sleep(pause_s)
+        if feed.starting and is_started() and not dispatcher.candidates:
+            feed.stop_starting()
+        is_idle = not dispatcher.has_work and not feed.starting
+        if is_idle and not idle_s:
+            # Handlers of spider_idle may add requests; the engine itself calls them only every 5 s.
+            wake()
+        idle_s = idle_s + pause_s if is_idle else 0.0
+        pause_s = min(pause_s * 1.5, 2.0) if is_idle else _LEAD_S
+        # A run without limits cannot end while this shard has work.
+        if not (is_idle or feed.has_limits) or not await leader.lead():
+            continue
+        if await leader.step():
+            return
+        if leader.never_seeded and idle_s >= _SEED_GRACE_S:
+            raise NoSeeds(
+                f"Run {run.name!r} has no seeds. Add some: scrapy seed --run {run.name} FILE-OR-URL"
+            )
+        if leader.is_quiet:
+            # Only another process can add work now, and that wakes us.
+            left_s = leader.idle_before_close_s - idle_s
+            pause_s = min(max(_LEAD_S, left_s), max(pause_s, idle_s / 2))
+
+
+async def publish_run_metrics(leader: Leader, run: Run, metrics: Metrics, config: Config) -> None:
+    """While this shard leads, publish the metrics of the run with its own."""
+    read_s, is_well = float("-inf"), True
+    while True:
+        try:
+            if not await leader.lead():
+                metrics.run_figures = {}
+            elif time.monotonic() - read_s >= config.figures_seconds:
+                read_s = time.monotonic()
+                metrics.run_figures = await run_gauges(run, config)
+            is_well = True
+        except CrawlError as exc:
+            # Stale metrics would look current.
+            metrics.run_figures = {}
+            if is_well:
+                logger.warning("cannot read the metrics of the run: %s", exc)
+            is_well = False
+        await asyncio.sleep(min(_KEEP_LEAD_S, config.figures_seconds))
+
+
+async def watch_supervisor(config: Config) -> None:
+    """Stop as on SIGTERM when the process that started this one is gone."""
+    pid = config.supervisor
+    while os.getppid() == pid:  # noqa: ASYNC110  # there is no event for the death of a parent
+        await asyncio.sleep(_WATCH_S)
+    logger.error("the supervisor, process %d, is gone; stopping this shard", pid)
+    signal.raise_signal(signal.SIGTERM)
+    # A second one, in case the shard cannot stop because Redis is unreachable.
+    limit_s = config.drain_seconds + _LEAVE_S
+    asyncio.get_running_loop().call_later(limit_s, signal.raise_signal, signal.SIGTERM)

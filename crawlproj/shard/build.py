@@ -1,0 +1,126 @@
+"""Makes the feed of a shard, with all its parts, from the options of the crawl."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from crawlproj.config import Config
+from crawlproj.errors import CrawlError
+from crawlproj.frontier.admission import AdmissionRules
+from crawlproj.frontier.dispatcher import Dispatcher
+from crawlproj.frontier.exclusions import Exclusions
+from crawlproj.frontier.feed import Feed, FeedLimits
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.gate import Gate, Robots
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.pressure import QueueLimits
+from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.traps import TrapDetector
+from crawlproj.model.urls import domain_of_host
+from crawlproj.observe.metrics import Metrics
+from crawlproj.pages.envelope import pack
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
+from crawlproj.politeness.robots import RobotsCache
+from crawlproj.runs import Run
+from crawlproj.shard.results import Results
+
+#: Origins whose robots.txt is kept in memory.
+_ROBOTS_ORIGINS = 20_000
+
+
+def page_gate(config: Config, run: Run, rules: AdmissionRules, exclusions: Exclusions | None) -> Gate:
+    """Return the gate for a spider whose URLs have rules: exclusions that may change, and traps."""
+
+    def refusal(url: str) -> str | None:
+        if exclusions is not None:
+            exclusions.reload_if_changed(time.monotonic())
+        return rules.refusal(url, 0, None)
+
+    traps = TrapDetector(config.trap_variants)
+    return Gate(
+        run.client, run.name, run.partitions, robots=_robots(config, run), traps=traps, refusal=refusal
+    )
+
+
+def plain_gate(config: Config, run: Run) -> Gate:
+    """Return the gate for any other spider: robots.txt alone."""
+    return Gate(run.client, run.name, run.partitions, robots=_robots(config, run))
+
+
+def make_feed(
+    config: Config,
+    run: Run,
+    number: ShardNumber,
+    gate: Gate,
+    metrics: Metrics,
+    *,
+    failures: Results | None,
+    on_work: Callable[[], None],
+    on_stop: Callable[[str, CrawlError | None], None],
+) -> Feed:
+    """Return the feed and its dispatcher; *failures* makes the pages of URLs that are not fetched."""
+    dispatcher = Dispatcher(
+        Pacer(_delay_rules(config)),
+        gate,
+        batch=config.lease_batch,
+        chain_s=config.chain_seconds,
+        max_attempts=config.max_attempts,
+        metrics=metrics,
+        failure_page=lambda lease, reason: pack(failures.failure(lease, reason)) if failures else b"",
+        on_work=on_work,
+    )
+    limits = FeedLimits(
+        batch=config.lease_batch,
+        chain=config.chain,
+        chain_s=config.chain_seconds,
+        lease_s=config.lease_seconds,
+        shard_lease_s=config.shard_lease_seconds,
+        flight_s=config.download_timeout,
+        queue=QueueLimits(
+            config.page_queue_soft,
+            config.page_queue_hard,
+            config.page_queue_soft_bytes,
+            config.page_queue_hard_bytes,
+        ),
+    )
+    frontier = Frontier.of(run, config)
+    return Feed(frontier, number, run.read_map, dispatcher, limits, promises=run, on_stop=on_stop)
+
+
+def _robots(config: Config, run: Run) -> Robots | None:
+    if not config.robotstxt_obey:
+        return None
+    agent = config.robots_agent
+    cache = RobotsCache(
+        _ROBOTS_ORIGINS,
+        config.robots_seconds,
+        config.backoff_seconds,
+        # A domain that comes back from being parked must not keep the run waiting for its robots.txt.
+        max_retry_s=config.parked_seconds,
+    )
+    return Robots(agent, cache, RobotsStore(run.client, run.name, run.partitions, config.robots_bytes, agent))
+
+
+def _delay_rules(config: Config) -> DelayRules:
+    return DelayRules(
+        delay_s=config.download_delay,
+        domains=_domain_rules(config),
+        factor=config.delay_factor,
+        max_delay_s=config.max_delay_seconds,
+        backoff_s=config.backoff_seconds,
+        max_backoff_s=config.max_backoff_seconds,
+        give_up=config.give_up_failures,
+        parked_s=config.parked_seconds,
+    )
+
+
+def _domain_rules(config: Config) -> dict[str, DomainRule]:
+    """Return what DOWNLOAD_SLOTS says, by domain. Of two hosts of one domain the slower counts."""
+    rules: dict[str, DomainRule] = {}
+    for host, slot in config.download_slots.items():
+        domain = domain_of_host(host.lower())
+        rule = DomainRule(float(slot.get("delay", config.download_delay)), int(slot.get("concurrency", 1)))
+        other = rules.get(domain, rule)
+        rules[domain] = DomainRule(max(rule.delay_s, other.delay_s), min(rule.at_once, other.at_once))
+    return rules

@@ -1,0 +1,305 @@
+"""One shard: builds its parts when the spider opens, runs its tasks, and stops when its run is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+
+from crawlproj.config import load_config
+from crawlproj.download.client import client_of, connections_of
+from crawlproj.errors import BadArgument, CrawlError, Fenced, RedisUnreachable
+from crawlproj.frontier.addresses import AddressGate
+from crawlproj.frontier.dispatcher import Dispatcher
+from crawlproj.frontier.exclusions import load_rules
+from crawlproj.frontier.feed import Feed
+from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.model.records import Candidate
+from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.names import ProcessName
+from crawlproj.runs import Leader, Run
+from crawlproj.runs.telemetry import Telemetry
+from crawlproj.shard import seams
+from crawlproj.shard.arguments import ShardArguments
+from crawlproj.shard.background import lead, publish_run_metrics, watch_supervisor
+from crawlproj.shard.build import make_feed, page_gate, plain_gate
+from crawlproj.shard.context import PageSpider, ShardContext, set_context
+from crawlproj.shard.requests import candidate_of
+from crawlproj.shard.results import Results
+from crawlproj.shard.start_urls import read_start_urls
+from crawlproj.shard.ways import Fetches, choose_way
+
+logger = logging.getLogger(__name__)
+
+
+class ShardProcess:
+    """A shard, from the spider's opening to its close."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.stats is not None
+        self.dispatcher: Dispatcher | None = None
+        self._is_over = False
+        self._crawler = crawler
+        self._stats: Any = crawler.stats
+        self._count = seams.counter_of(crawler.stats)
+        # From the start: it keeps the last logged error.
+        self._telemetry = Telemetry()
+        self._client: RedisClient | None = None
+        self._feed: Feed | None = None
+        self._fetches: Fetches | None = None
+        self._leader: Leader | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def _engine(self) -> ExecutionEngine:
+        engine = self._crawler.engine
+        assert engine is not None
+        return engine
+
+    # -- opening --
+
+    async def open(self, spider: Spider) -> None:
+        self._spider = spider
+        try:
+            await self._open(spider)
+        except CrawlError as exc:
+            self._fail(exc)
+            # Not raised here: Scrapy would not open its scraper, and fail when closing it.
+            self._crawler.signals.connect(self._refuse_to_start, signals.spider_opened)
+
+    def _refuse_to_start(self) -> None:
+        raise CloseSpider("cannot_start")
+
+    async def _open(self, spider: Spider) -> None:
+        self._config = config = load_config(self._crawler.settings.copy_to_dict())
+        if isinstance(spider, PageSpider):
+            spider.check_arguments()
+        rules, exclusions = load_rules(config)
+        arguments = ShardArguments.of(spider, config)
+        self._client = client = await RedisClient.connect(config)
+        self._run = run = await self._open_run(client, arguments)
+        self._process = ProcessName.of_this()
+        self._ttl_ms = int(config.shard_lease_seconds * 1000)
+        number = ShardNumber(client, run.name, arguments.shard, self._process, self._ttl_ms, self._figures)
+        results = Results(run.name, arguments.shard, rules, config.max_redirects)
+        is_page_spider = isinstance(spider, PageSpider)
+        self._feed = feed = make_feed(
+            config,
+            run,
+            number,
+            page_gate(config, run, rules, exclusions) if is_page_spider else plain_gate(config, run),
+            self._telemetry.metrics,
+            failures=results if is_page_spider else None,
+            on_work=self._wake,
+            on_stop=self._on_stop,
+        )
+        self.dispatcher = feed.dispatcher
+        context = ShardContext(config, run, feed, self._telemetry, rules, results)
+        set_context(self._crawler, context)
+        if config.ip_delay:
+            client_of(self._crawler).address_gate = AddressGate(client, run.name, config.ip_delay)
+        self._fetches = choose_way(self._crawler, spider, context, self._count, self._on_closing)
+        await self._join_run(feed)
+        self._start_tasks(feed, arguments.start_urls_key)
+        logger.info(
+            "shard %d opened run %s",
+            arguments.shard,
+            run.name,
+            extra={
+                "shard": arguments.shard,
+                "run": run.name,
+                "partitions": run.partitions,
+                "redis": client.where,
+            },
+        )
+
+    async def _open_run(self, client: RedisClient, arguments: ShardArguments) -> Run:
+        """Open the run and reconcile the arguments with it. Raises BadArgument."""
+        name, shard, shards = arguments.run, arguments.shard, arguments.shards
+        partitions = self._config.partitions
+        run = await Run.open(client, name, partitions=partitions, shards=shards)
+        run_map = await run.read_map()
+        if self._config.scheduler_flush_on_start and not run_map.alive:
+            await run.delete()
+            run = await Run.open(client, name, partitions=partitions, shards=shards)
+            run_map = await run.read_map()
+        if shards is not None and shards != run_map.shards:
+            if run_map.alive:
+                logger.warning(
+                    "run %s has %d shards, -a shards=%d is ignored; to change it: scrapy shards %d --run %s",
+                    name,
+                    run_map.shards,
+                    shards,
+                    shards,
+                    name,
+                )
+            else:
+                await run.set_shards(shards)
+                run_map.shards = shards
+        if shard >= run_map.shards:
+            raise BadArgument(
+                f"Shard {shard} is out of range: the shards of run {name!r} are numbered 0 to "
+                f"{run_map.shards - 1}. To have more: scrapy shards {shard + 1} --run {name}"
+            )
+        return run
+
+    async def _join_run(self, feed: Feed) -> None:
+        run, metrics, dispatcher = self._run, self._telemetry.metrics, feed.dispatcher
+        # A run that had ended is resumed: before the feed reads its state, or it would stop at once, and
+        # after the number is claimed, or a refused shard would resume it for nothing.
+        await feed.number.claim()
+        metrics.active_downloads = lambda: len(dispatcher.leases) - dispatcher.pacer.buffered
+        metrics.buffered_urls = lambda: dispatcher.pacer.buffered
+        metrics.heartbeat_age_seconds = lambda: feed.heartbeat_age_s
+        self._telemetry.start(self._config, run, "shard", feed.number.number)
+        self._telemetry.heartbeat.descriptors.add_source(lambda: connections_of(self._crawler))
+        # Not by a child of `scrapy run`, which has done so: a run stopped meanwhile must stay stopped.
+        if not self._config.supervisor:
+            alive = (await run.read_map()).alive.values()
+            # Of several that start together none may count the time without shards.
+            await run.begin(is_first=all(holder.starting for holder in alive))
+        await feed.open()
+        self._crawler.signals.connect(self._on_idle, signals.spider_idle)
+
+    def _start_tasks(self, feed: Feed, start_urls_key: str) -> None:
+        config, run, engine = self._config, self._run, self._engine
+        idle_s = config.scheduler_idle_before_close
+        self._leader = leader = Leader(run, self._process, min(self._ttl_ms, 5000), idle_s)
+
+        async def admit_start(request: Request, mark: int) -> None:
+            await feed.admit_now([replace(self._candidate_of(request), mark=mark)])
+
+        is_started = partial(seams.start_is_exhausted, engine)
+        wake = partial(seams.wake, engine)
+        self._start(lead(leader, feed, is_started=is_started, wake=wake), "leader")
+        self._start(read_start_urls(run, start_urls_key, feed.number.number, admit_start), "start urls")
+        if config.metrics_port:
+            self._start(publish_run_metrics(leader, run, self._telemetry.metrics, config), "run metrics")
+        if config.supervisor:
+            self._start(watch_supervisor(config), "watch supervisor")
+
+    def _start(self, task: Coroutine[None, None, None], name: str) -> None:
+        async def run() -> None:
+            try:
+                await task
+            except Exception as exc:  # without this task the run would not end, or lose start URLs
+                error = exc
+                if not isinstance(error, CrawlError):
+                    logger.error("background task %r failed", name, exc_info=error)
+                    error = CrawlError(f"background task {name!r} failed: {error!r}")
+                self._on_stop("error", error)
+
+        self._tasks.append(asyncio.create_task(run(), name=name))
+
+    # -- what the scheduler calls --
+
+    def next_request(self) -> Request | None:
+        return self._fetches.next_request() if self._fetches is not None else None
+
+    def admit(self, request: Request) -> bool:
+        """Admit a request in the feed's next turn. Returns False when the shard could not start.
+
+        Raises BadUrl or RequestNotSerialisable.
+        """
+        if self.dispatcher is None:
+            return False
+        self.dispatcher.add([self._candidate_of(request)])
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        return self.dispatcher is not None and not self._is_over and self.dispatcher.has_work
+
+    def _candidate_of(self, request: Request) -> Candidate:
+        fingerprinter = self._crawler.request_fingerprinter
+        assert fingerprinter is not None
+        return candidate_of(request, self._spider, fingerprinter)
+
+    # -- while it runs --
+
+    def _wake(self) -> None:
+        if self._fetches is not None:
+            self._fetches.wake()
+
+    def _figures(self) -> Mapping[str, object]:
+        dispatcher = self.dispatcher
+        assert dispatcher is not None
+        buffered = dispatcher.pacer.buffered
+        return self._telemetry.heartbeat.beat(
+            self._stats.get_value("response_received_count", 0),
+            bytes=self._telemetry.metrics.fetched_bytes,
+            in_flight=len(dispatcher.leases) - buffered,
+            buffered=buffered,
+        )
+
+    def _on_idle(self) -> None:
+        if not self._is_over:
+            raise DontCloseSpider
+
+    def _on_stop(self, reason: str, error: CrawlError | None) -> None:
+
+        self._is_over = True
+        if error is not None:
+            self._fail(error)
+            reason = {Fenced: "fenced", RedisUnreachable: "redis_unreachable"}.get(type(error), "error")
+        self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
+
+    async def _close_spider(self, reason: str) -> None:
+        if self._engine.spider is not None:
+            await self._engine.close_spider_async(reason=reason)
+
+    def _fail(self, error: CrawlError) -> None:
+        logger.error("shard %s stops: %s", vars(self._spider).get("shard", 0), error)
+        seams.exit_with(error.exit_code)
+
+    # -- closing --
+
+    def _on_closing(self) -> None:
+        self._tasks.append(asyncio.create_task(self._cut_drain(), name="drain"))
+
+    async def _cut_drain(self) -> None:
+        """Give the engine's downloads in flight their time to drain, then stop without them."""
+        await asyncio.sleep(self._config.drain_seconds)
+        self._warn_of_cut()
+        await self.close("drained")
+        seams.stop_reactor()
+
+    def _warn_of_cut(self) -> None:
+        seconds = self._config.drain_seconds
+        logger.warning("downloads in flight were aborted after CRAWL_DRAIN_SECONDS=%g", seconds)
+
+    async def close(self, reason: str) -> None:
+        own = asyncio.current_task()
+        others = [task for task in self._tasks if task is not own]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if self._fetches is not None and not await self._fetches.drain(self._config.drain_seconds):
+            self._warn_of_cut()
+        if self._feed is not None:
+            try:
+                await self._feed.close()
+                if self._leader is not None:
+                    await self._leader.step_down()
+                await self._delete_if_last(reason)
+            except CrawlError as exc:
+                logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
+        self._telemetry.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def _delete_if_last(self, reason: str) -> None:
+        """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""
+        run = self._run
+        if reason != "finished" or self._config.scheduler_persist or not await run.state():
+            return
+        if not (await run.read_map()).alive:
+            await run.delete()
