@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import socket
@@ -15,13 +16,20 @@ import hypothesis
 import pytest
 
 from crawlproj.redisio import embedded
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
+from tests.ports import HeldPorts
 
 # Three tests run at once, beside whatever else the machine does: no example is too slow.
 hypothesis.settings.register_profile(
     "shared machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
+hypothesis.settings.register_profile(
+    "quick", hypothesis.settings.get_profile("shared machine"), max_examples=10
+)
 hypothesis.settings.load_profile("shared machine")
+
+# How every run of the tests is held.
+pytest_plugins = ["tests.leftovers", "tests.shuffle", "tests.skips"]
 
 READY_S = 20.0
 
@@ -81,6 +89,14 @@ class RedisServer:
         return True
 
 
+@pytest.fixture(autouse=True)
+def root_log_level() -> Iterator[None]:
+    """What Scrapy sets for a crawl must not decide what later tests find logged."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     # Not pytest's own folder: its names are too long for a socket.
@@ -91,9 +107,9 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def door(redis_url: str, tmp_path: Path) -> AsyncIterator[Door]:
-    """A door to the session's Redis, which is empty when the test starts."""
-    opened = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+async def client(redis_url: str, tmp_path: Path) -> AsyncIterator[RedisClient]:
+    """A client to the session's Redis, which is empty when the test starts."""
+    opened = await RedisClient.open(url=redis_url, data_dir=tmp_path, wait_s=10)
     await opened.command("FLUSHDB")
     yield opened
     await opened.close()
@@ -112,3 +128,10 @@ def redis_server_factory() -> Iterator[Callable[..., RedisServer]]:
     for server in servers:
         server.kill()
         shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def ports() -> Iterator[HeldPorts]:
+    """Ports of the test's own: ``ports.hold()``."""
+    with HeldPorts() as held:
+        yield held

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 
 from crawlproj.redisio import embedded
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
-from crawlproj.simweb.referee import Referee, Rules
+from crawlproj.simweb.referee import Referee
 from crawlproj.simweb.spec import WorldSpec
+from crawlproj.simweb.timing import Rules
 from crawlproj.storage import read_pages
 
 PROJECT = Path(__file__).parents[2]
@@ -59,11 +60,13 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = PATIEN
 class Process:
     """A `scrapy` command as a person would start it, its output in a file."""
 
-    def __init__(self, arguments: list[str], log: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], log: Path, environment: dict[str, str], before: Sequence[str] = ()
+    ) -> None:
         self.log_path = log
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "scrapy.cmdline", *arguments],
+                [*before, sys.executable, "-m", "scrapy.cmdline", *arguments],
                 cwd=PROJECT,
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
@@ -87,12 +90,18 @@ class Process:
         self.process.kill()
         self.process.wait()
 
+    def end(self) -> None:
+        """Kill it if it runs, and what it started, frozen or not."""
+        if self.is_running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
     def wait(self, within_s: float = PATIENCE_S) -> int:
         """Return the exit code; -9 for one that had to be killed after waiting in vain."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.end()
             pytest.fail(f"still running after {within_s:g} s; its log ends:\n{self.log[-3000:]}")
 
     def says(self, text: str) -> bool:
@@ -110,6 +119,8 @@ class Crew:
         self.seeds_file = directory / "seeds.txt"
         self.seeds_file.write_text("".join(f"{url}\n" for url in simweb.seeds()))
         self.environment: dict[str, str] = {}
+        #: A program that runs the next commands, with its arguments.
+        self.before: Sequence[str] = ()
         self.processes: list[Process] = []
 
     def scrapy(self, *arguments: str, name: str = "command") -> Process:
@@ -119,6 +130,7 @@ class Crew:
             [*arguments, *settings, f"--set=CRAWL_DATA={self.data}"],
             self.directory / f"{name}-{len(self.processes)}.log",
             self.environment,
+            self.before,
         )
         self.processes.append(process)
         return process
@@ -144,13 +156,13 @@ class Crew:
 
     async def _status(self) -> dict[str, Any]:
         url = self.environment.get("REDIS_URL") or self.settings.get("REDIS_URL")
-        door = await Door.open(url=url or embedded.ensure_running(self.data), data_dir=self.data)
+        client = await RedisClient.open(url=url or embedded.ensure_running(self.data), data_dir=self.data)
         try:
-            if await door.command("EXISTS", "crawl:{web}:run"):
-                return await status_of(await Run.find(door, "web"))
+            if await client.command("EXISTS", "crawl:{web}:run"):
+                return await status_of(await Run.find(client, "web"))
             return dict.fromkeys(("fetched", "waiting", "leased", "pages_stored"), 0)
         finally:
-            await door.close()
+            await client.close()
 
     def wait_until(self, condition: Callable[[], Any], what: str) -> Any:
         return wait_until(condition, what)
@@ -170,13 +182,13 @@ class Crew:
         return self.simweb.referee(rules=rules)
 
     def assert_polite(self, rules: Rules | None = None, *, twice_at_most: int = 0) -> None:
-        """The referee has nothing to object to."""
+        """The referee finds no violations."""
         delay_ms = float(self.settings["DOWNLOAD_DELAY"]) * 1000
         verdict = self.referee(rules).verdict(min_gap_ms=delay_ms, twice_allowed=twice_at_most)
         assert verdict.ok, verdict.report()
 
     def assert_content(self, *, twice_at_most: int = 0) -> None:
-        """The referee has nothing to object to, and what was fetched is stored, once.
+        """The referee finds no violations, and what was fetched is stored, once.
 
         *twice_at_most*: URLs that may have been fetched a second time, because a process that held them
         was killed while fetching.
@@ -194,20 +206,18 @@ class Crew:
 
     def stop(self) -> None:
         for process in self.processes:
-            if process.is_running:
-                process.send(signal.SIGCONT)
-                process.kill()
+            process.end()
         if (self.data / "redis").exists():
             embedded.stop_if_unused(self.data)
 
 
 def _ask_redis(url: str, field: str) -> str:
     async def ask() -> str:
-        door = await Door.open(url=url, data_dir=Path())
+        client = await RedisClient.open(url=url, data_dir=Path())
         try:
-            info: bytes = await door.command("INFO", "server")
+            info: bytes = await client.command("INFO", "server")
         finally:
-            await door.close()
+            await client.close()
         return next(line.split(":")[1] for line in info.decode().splitlines() if line.startswith(field))
 
     return asyncio.run(ask())
@@ -270,11 +280,11 @@ def ask() -> Callable[..., Any]:
 
 def ask_redis(url: str, *command: str | int) -> Any:
     async def ask() -> Any:
-        door = await Door.open(url=url, data_dir=Path())
+        client = await RedisClient.open(url=url, data_dir=Path())
         try:
-            return await door.command(*command)
+            return await client.command(*command)
         finally:
-            await door.close()
+            await client.close()
 
     return asyncio.run(ask())
 
@@ -299,8 +309,7 @@ def scrapy(tmp_path: Path, empty_redis_url: str) -> Iterator[Callable[..., Proce
 
     yield start
     for process in started:
-        if process.is_running:
-            process.kill()
+        process.end()
     if (tmp_path / "data" / "redis").exists():
         embedded.stop_if_unused(tmp_path / "data")
 

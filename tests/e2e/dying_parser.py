@@ -1,4 +1,4 @@
-"""A parser that is killed at a step of its first commit: ``dying_parser.py REDIS_URL DIRECTORY STEP COUNT``.
+"""A parser that is killed at a step of its first commit: ``dying_parser.py REDIS_URL DATA STEP COUNT``.
 
 It dies when STEP comes for the COUNT-th time; with a STEP that never comes it reads all pages and leaves.
 """
@@ -12,14 +12,12 @@ import sys
 from pathlib import Path
 
 from crawlproj.config import load_config
-from crawlproj.frontier.frontier import Frontier
-from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import Parser, new_parser_name
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 
-async def main(url: str, directory: Path, fatal_step: str, count: int) -> None:
+async def main(url: str, data: Path, fatal_step: str, count: int) -> None:
     seen = 0
 
     def die_at(step: str) -> None:
@@ -31,20 +29,19 @@ async def main(url: str, directory: Path, fatal_step: str, count: int) -> None:
     async def is_over() -> bool:
         return True
 
-    config = load_config({"PAGE_STORE": "parquet,jsonl", "CRAWL_PARSE_BATCH": 8, "CRAWL_SEGMENT_PAGES": 16})
-    door = await Door.open(url=url, data_dir=directory)
-    run = await Run.find(door, "web")
-    parser = Parser(
-        name=new_parser_name(),
-        queue=PageQueue(door, run.name),
-        frontier=Frontier(door, run.name, run.partitions),
-        directory=directory,
-        config=config,
-        is_over=is_over,
-        on_commit_step=die_at,
+    config = load_config(
+        {
+            "CRAWL_DATA": str(data),
+            "PAGE_STORE": "parquet,jsonl",
+            "CRAWL_PARSE_BATCH": 8,
+            "CRAWL_SEGMENT_PAGES": 16,
+        }
     )
+    client = await RedisClient.open(url=url, data_dir=data)
+    run = await Run.find(client, "web")
+    parser = Parser(run, config, new_parser_name(), is_over, on_commit_step=die_at)
     await parser.run()
-    await door.close()
+    await client.close()
 
 
 if __name__ == "__main__":

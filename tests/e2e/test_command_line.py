@@ -28,8 +28,10 @@ from crawlproj.errors import (
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
+from crawlproj.runs.record import KEYS_VERSION
+from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
@@ -55,21 +57,19 @@ def places(
     tmp_path: Path,
     empty_redis_url: str,
     redis_server_factory: Callable[..., Any],
+    ports: HeldPorts,
     request: pytest.FixtureRequest,
 ) -> dict[str, str]:
     """Names for what the mistakes are made with."""
     (tmp_path / "empty.txt").write_text("\n# nothing here\n")
     (tmp_path / "garbage.txt").write_text("no url\nhttp://\n")
     (tmp_path / "file").write_text("not a directory")
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        free_port = nobody.getsockname()[1]
     named = {
         "empty": str(tmp_path / "empty.txt"),
         "garbage": str(tmp_path / "garbage.txt"),
         "missing": str(tmp_path / "missing.txt"),
         "file": str(tmp_path / "file"),
-        "nobody": f"redis://127.0.0.1:{free_port}/0",
+        "nobody": f"redis://127.0.0.1:{ports.hold()}/0",
         "no_socket": f"unix://{tmp_path}/nothing.sock",
     }
     if "{locked}" in str(request.node.callspec.params["mistake"]):
@@ -84,7 +84,7 @@ CRAWLS = [
     Mistake("-ashard=2 -ashards=2", EXIT_USAGE, "shard=2 is out of range: with -a shards=2 it is 0 to 1"),
     Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: the shards of run 'web' .*scrapy shards 8"),
     Mistake("-ashard=abc", EXIT_USAGE, "-a shard=abc is not a whole number"),
-    Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a run name; use 1 to 64 letters"),
+    Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a valid run name; use 1 to 64 letters"),
     Mistake("-asede=x", EXIT_USAGE, "Unknown argument -a sede. Did you mean -a seeds?"),
     Mistake(
         "",
@@ -98,7 +98,7 @@ CRAWLS = [
     Mistake(
         "",
         EXIT_REDIS,
-        "Cannot keep Redis in .*/file/data.* Choose another data directory",
+        "Cannot keep Redis data in .*/file/data.* Choose another data directory",
         {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"},
     ),
 ]
@@ -132,7 +132,7 @@ COMMANDS = [
     ),
     Mistake("status", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
     *(
-        Mistake(f"{command} --run a/b", EXIT_USAGE, "'a/b' is not a run name")
+        Mistake(f"{command} --run a/b", EXIT_USAGE, "'a/b' is not a valid run name")
         for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
     ),
     *(
@@ -151,28 +151,26 @@ COMMANDS = [
     Mistake("parked", EXIT_REDIS, "did not answer", {"REDIS_URL": "{nobody}"}),
     Mistake("parked --run nope", EXIT_USAGE, "There is no run 'nope' here"),
     Mistake("parked extra", EXIT_USAGE, "unknown argument 'extra'; see: scrapy parked -h"),
-    Mistake(
-        "parked --release", EXIT_USAGE, "Say what --release lets go on: --domain D, --reason R, or --all"
-    ),
-    Mistake("parked --reason lost", EXIT_USAGE, "'lost'; the reasons are: failures, .*trap_variants"),
-    Mistake("parked --all", EXIT_USAGE, "--all goes with --release"),
-    Mistake("parked --release --all --domain a.test", EXIT_USAGE, "--all is everything; leave it out"),
-    Mistake("parked --limit 0", EXIT_USAGE, "--limit 0: at least 1"),
+    Mistake("parked --release", EXIT_USAGE, "--release needs --domain D, --reason R, or --all"),
+    Mistake("parked --reason lost", EXIT_USAGE, "'lost'; use one of: failures, .*trap_variants"),
+    Mistake("parked --all", EXIT_USAGE, "--all is only for --release"),
+    Mistake("parked --release --all --domain a.test", EXIT_USAGE, "--all cannot be combined"),
+    Mistake("parked --limit 0", EXIT_USAGE, "--limit 0: must be at least 1"),
     Mistake("parked --domain http://", EXIT_USAGE, "'http://' is not a domain; expected .*example.org"),
     Mistake("status", EXIT_USAGE, "There is no run 'web' here; there are: none"),
     Mistake("status --run nope", EXIT_USAGE, "There is no run 'nope' here"),
     Mistake("shards 2", EXIT_USAGE, "There is no run 'web' here"),
     Mistake("shards two", EXIT_USAGE, "'two' is not a number of shards"),
     Mistake("shards", EXIT_USAGE, "is not a number of shards"),
-    Mistake("seed", EXIT_NO_SEEDS, "Name a file of seeds"),
-    Mistake("seed {empty}", EXIT_NO_SEEDS, "No valid seed in .*empty.txt"),
+    Mistake("seed", EXIT_NO_SEEDS, "Give a seeds file"),
+    Mistake("seed {empty}", EXIT_NO_SEEDS, "No valid seeds in .*empty.txt"),
     Mistake("seed {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
-    Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds yet: scrapy run FILE-OR-URL"),
+    Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds. Add some: scrapy run FILE-OR-URL"),
     Mistake("run {empty}", EXIT_NO_SEEDS, "seed"),
     Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
-    Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: give a whole number from 1"),
+    Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: must be a whole number, at least 1"),
     Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "--shards 65: at most 64"),
-    Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb brings its own seeds"),
+    Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb has its own seeds"),
     Mistake(
         "seed http://a.example/",
         EXIT_REDIS,
@@ -183,6 +181,13 @@ COMMANDS = [
         "status", EXIT_USAGE, "There is no crawl in '.*nowhere'", {"REDIS_URL": "", "CRAWL_DATA": "nowhere"}
     ),
     Mistake("shards 2", EXIT_USAGE, "There is no crawl in", {"REDIS_URL": "", "CRAWL_DATA": "nowhere"}),
+    # Before any server is asked.
+    Mistake(
+        "launch --scrapyd http://127.0.0.1:1 http://a.example/",
+        EXIT_USAGE,
+        "-s REDIS_PARAMS has a password, and scrapyd shows .* REDIS_PASSWORD_FILE",
+        {"REDIS_PARAMS": f'{{{{"password": "{SECRET}"}}}}'},
+    ),
 ]
 
 
@@ -236,7 +241,7 @@ def test_seeds_with_garbage_lines_are_reported_by_number_and_the_others_admitted
 
     assert code == EXIT_USAGE
     assert re.findall(r"line (\d+): ", err) == ["2", "5"]
-    assert out == "2 new seeds of 2 for run web, 2 refused\n"
+    assert out == "run web: 2 new seeds of 2, 2 invalid\n"
 
 
 def test_a_run_created_with_other_partitions_is_refused_naming_both(
@@ -260,7 +265,34 @@ def test_a_run_created_with_other_partitions_is_refused_naming_both(
     assert "Traceback" not in shard.log
 
 
-def test_a_shard_number_that_is_alive_is_refused_naming_its_process_which_goes_on(
+def test_a_run_of_an_earlier_release_is_refused_until_it_is_deleted(
+    command: Callable[..., tuple[int, str, str]],
+    scrapy: Callable[..., Any],
+    ask: Callable[..., Any],
+    empty_redis_url: str,
+    tmp_path: Path,
+) -> None:
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
+    assert command("seed", "http://a.example/", **settings)[0] == EXIT_OK
+    ask(empty_redis_url, "HSET", keys.run_record("web"), "version", KEYS_VERSION - 1)
+
+    # A parser forks: not out of this process, where other tests have left threads.
+    shard, parser = scrapy("crawl", "web"), scrapy("parser")
+    typed = [("run",), ("status",), ("seed", "http://b.example/")]
+    refused = [command(*words, **settings) for words in typed]
+
+    says = "Run 'web' was created by an earlier release"
+    assert [shard.wait(), parser.wait()] == [EXIT_RUN_MISMATCH] * 2
+    assert says in shard.log
+    assert says in parser.log
+    assert [code for code, _, _ in refused] == [EXIT_RUN_MISMATCH] * len(typed)
+    assert all(says in err for _, _, err in refused)
+    [remedy] = {re.findall(r"scrapy (runs --delete web)", err)[0] for _, _, err in refused}
+    assert command(*remedy.split(), "--yes", **settings)[0] == EXIT_OK
+    assert command("seed", "http://b.example/", **settings)[0] == EXIT_OK
+
+
+def test_a_shard_number_in_use_is_refused_naming_its_process_which_continues(
     scrapy: Callable[..., Any], wait_for: Callable[..., Any]
 ) -> None:
     first = scrapy("crawl", "web")
@@ -271,7 +303,10 @@ def test_a_shard_number_that_is_alive_is_refused_naming_its_process_which_goes_o
 
     assert code == EXIT_SHARD_TAKEN, second.log
     [line] = error_lines(second.log)
-    assert f"Shard 0 of run 'web' is alive on {socket.gethostname()}, process {first.process.pid}." in line
+    assert (
+        f"Shard 0 of run 'web' is already running on {socket.gethostname()}, process {first.process.pid}."
+        in line
+    )
     assert "Traceback" not in second.log
     assert first.is_running
     first.send(signal.SIGTERM)
@@ -299,10 +334,10 @@ def set_aside(empty_redis_url: str) -> dict[str, str]:
     """Settings of a run stopped, with a URL waiting; two domains parked, two URLs kept as traps."""
 
     async def make() -> None:
-        door = await Door.open(url=empty_redis_url, data_dir=Path())
+        client = await RedisClient.open(url=empty_redis_url, data_dir=Path())
         try:
-            run = await Run.open(door, "web", partitions=1)
-            frontier = Frontier(door, "web", 1)
+            run = await Run.open(client, "web", partitions=1)
+            frontier = Frontier(client, "web", 1)
             hold = await frontier.acquire(0, "me", ttl_ms=1000, delay_ms=0, delays_ms={})
             assert hold is not None
             await frontier.admit([Candidate("http://odd.test/2030/01")])
@@ -314,11 +349,13 @@ def set_aside(empty_redis_url: str) -> dict[str, str]:
             )
             await frontier.park(hold, [("dead.test", "failures", 3_600_000), ("big.test", "byte_budget", -1)])
             await frontier.admit([Candidate("http://fine.test/")])
-            await door.command("HSET", keys.page_counters("web"), "filtered:scope", 1200, "filtered:depth", 3)
+            await client.command(
+                "HSET", keys.page_counters("web"), "filtered:scope", 1200, "filtered:depth", 3
+            )
             await run.change(RunState.RUNNING)
             await run.change(RunState.STOPPED, "max_pages")
         finally:
-            await door.close()
+            await client.close()
 
     asyncio.run(make())
     return {"REDIS_URL": empty_redis_url, "CRAWL_PARTITIONS": "1"}
@@ -331,8 +368,8 @@ def test_what_is_parked_is_a_table_for_people(
 
     assert (code, err) == (EXIT_OK, "")
     lines = out.splitlines()
-    assert lines[0] == "run web: 2 domains parked, 2 URLs taken for traps"
-    assert re.fullmatch(r"domain +why +URLs  failures  comes back", lines[2])
+    assert lines[0] == "run web: 2 domains parked, 2 URLs trapped"
+    assert re.fullmatch(r"domain +reason +URLs  failures  retry", lines[2])
     assert re.fullmatch(r"dead\.test +failures +2 +0  in 59 min", lines[3])
     assert re.fullmatch(r"big\.test +byte_budget +2 +0  never", lines[4])
     assert {line.split()[0]: line.split()[-1] for line in lines[7:]} == {
@@ -347,7 +384,7 @@ def test_a_long_list_is_cut_and_says_how_many_more_there_are(
     code, out, _ = command("parked", "--limit", "1", **set_aside)
 
     assert code == EXIT_OK
-    assert out.count("... and 1 more; --limit N shows more of them") == 2
+    assert out.count("... and 1 more; use --limit N") == 2
     assert "big.test" not in out
 
 
@@ -368,12 +405,12 @@ def test_what_is_parked_is_one_json_object_for_programs(
     }
 
 
-def test_what_is_let_go_on_waits_again_and_a_run_that_had_ended_is_open_again(
+def test_released_urls_wait_again_and_an_ended_run_is_reopened(
     command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str], json_of: Callable[[str], Any]
 ) -> None:
     code, out, _ = command("parked", "--release", "--all", **set_aside)
 
-    assert (code, out) == (EXIT_OK, "run web: 2 domains go on, 2 URLs taken for traps wait again\n")
+    assert (code, out) == (EXIT_OK, "run web: 2 domains and 2 trapped URLs released\n")
     status = json_of(command("status", "--json", **set_aside)[1])
     assert {
         name: status[name] for name in ("state", "waiting", "parked", "parked_domains", "trapped_kept")
@@ -386,16 +423,16 @@ def test_what_is_let_go_on_waits_again_and_a_run_that_had_ended_is_open_again(
     }
 
 
-def test_a_run_that_had_ended_stays_so_when_nothing_was_let_go_on(
+def test_an_ended_run_stays_so_when_nothing_was_released(
     command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str], json_of: Callable[[str], Any]
 ) -> None:
     code, out, _ = command("parked", "--release", "--domain", "fine.test", **set_aside)
 
-    assert (code, out) == (EXIT_OK, "run web: 0 domains go on, 0 URLs taken for traps wait again\n")
+    assert (code, out) == (EXIT_OK, "run web: 0 domains and 0 trapped URLs released\n")
     assert json_of(command("status", "--json", **set_aside)[1])["state"] == "stopped"
 
 
-def test_a_paused_run_stays_paused_whatever_is_let_go_on(
+def test_a_paused_run_stays_paused_whatever_is_released(
     command: Callable[..., tuple[int, str, str]],
     ask: Callable[..., Any],
     set_aside: dict[str, str],
@@ -409,7 +446,7 @@ def test_a_paused_run_stays_paused_whatever_is_let_go_on(
     assert json_of(command("status", "--json", **set_aside)[1])["state"] == "paused"
 
 
-def test_the_status_tells_outcomes_by_reason_and_what_is_set_aside(
+def test_the_status_shows_outcomes_by_reason_and_what_is_parked(
     command: Callable[..., tuple[int, str, str]], set_aside: dict[str, str]
 ) -> None:
     code, out, err = command("status", **set_aside)
@@ -418,8 +455,8 @@ def test_the_status_tells_outcomes_by_reason_and_what_is_set_aside(
     assert out.startswith("run web, stopped: max_pages\nshards alive: none, of 1\n")
     figures = [(name.strip(), count) for name, count in re.findall(r"^  (.*?) +([\d,]+)$", out, re.MULTILINE)]
     for expected in (
-        [("taken for traps", "1"), ("trap_shape", "1"), ("tried again", "0")],
-        [("domains parked", "2"), ("URLs parked with them", "4"), ("URLs kept as traps", "2")],
+        [("trapped", "1"), ("trap_shape", "1"), ("retried", "0")],
+        [("domains parked", "2"), ("URLs of parked domains", "4"), ("URLs trapped", "2")],
         [("scope", "1,200"), ("depth", "3"), ("stored", "0")],
     ):
         at = figures.index(expected[0])

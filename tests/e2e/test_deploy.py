@@ -10,6 +10,7 @@ import asyncio
 import http.client
 import importlib.util
 import json
+import os
 import re
 import shlex
 import shutil
@@ -27,13 +28,14 @@ import pytest
 
 from crawlproj.errors import BadArgument
 from crawlproj.redisio import embedded
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from tests.composefile import PROJECT, command_of, read_compose, read_yaml
 from tests.e2e.conftest import PATIENCE_S, QUICK, wait_until
+from tests.ports import HeldPorts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -47,7 +49,8 @@ class Containers:
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.folder = folder
         self.image = folder / "image"
-        self.redis_port, self.metrics_port = free_port(), free_port()
+        self._ports = HeldPorts()
+        self.redis_port, self.metrics_port = self._ports.hold(), self._ports.hold()
         self.data = folder / "data"
         (folder / "redis").mkdir()
         (folder / "secrets").mkdir()
@@ -90,13 +93,13 @@ class Containers:
 
     async def _status(self) -> dict[str, Any]:
         url = f"redis://:{PASSWORD}@127.0.0.1:{self.redis_port}/0"
-        door = await Door.open(url=url, data_dir=self.data)
+        client = await RedisClient.open(url=url, data_dir=self.data)
         try:
-            return await status_of(await Run.find(door, "web"))
+            return await status_of(await Run.find(client, "web"))
         except BadArgument:
             return {"shards_alive": {}, "parsers": {}, "fetched": 0}
         finally:
-            await door.close()
+            await client.close()
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -111,8 +114,9 @@ class Containers:
     def stop(self) -> None:
         for process in self._started.values():
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        self._ports.close()
 
     def _run(self, service: str, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -193,13 +197,6 @@ def bundled_redis_cli() -> str:
     return str(Path(spec.origin).parent / "bin" / "redis-cli")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @dataclass
 class Story:
     """A crawl from `docker compose up` to its end, as it was seen."""
@@ -260,7 +257,11 @@ def _play(story: Story) -> Story:
         if (checked := containers.health(service)).returncode:
             story.unhealthy[service] = checked.stdout + checked.stderr
     containers.execute("crawl", "scrapy resume")
-    story.metrics = scrape(containers.metrics_port)
+    # The leader publishes what the run has, a moment after it has become it.
+    story.metrics = wait_until(
+        lambda: text if "crawlproj_run_state" in (text := scrape(containers.metrics_port)) else "",
+        "the figures of the run are published",
+    )
     for name, process in (("crawl", crawl), *((f"parser-{n}", p) for n, p in enumerate(parsers, 1))):
         story.exit_codes[name] = process.wait(PATIENCE_S)
     redis.send_signal(signal.SIGTERM)
@@ -291,7 +292,7 @@ def test_every_page_is_fetched_politely_and_stored_once(story: Story) -> None:
     assert story.simweb.referee().expected() - set(stored) == set()
 
 
-def test_containers_at_work_are_healthy(story: Story) -> None:
+def test_running_containers_are_healthy(story: Story) -> None:
     assert story.unhealthy == {}
 
 
@@ -319,10 +320,10 @@ def test_every_metric_that_alerts_and_dashboard_name_is_in_a_live_scrape(story: 
     dashboard = (PROJECT / "deploy" / "grafana" / "dashboards" / "crawl.json").read_text("utf-8")
     named = set(re.findall(r"\bcrawlproj_\w+", json.dumps(alerts) + dashboard))
 
-    told = set(re.findall(r"^(crawlproj_\w+)", story.metrics, re.MULTILINE))
+    published = set(re.findall(r"^(crawlproj_\w+)", story.metrics, re.MULTILINE))
 
     assert len(named) > 30
-    assert named - told == set()
+    assert named - published == set()
 
 
 def test_the_password_of_redis_is_asked_for(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ MOST_MEMORY_BYTES = 300_000_000
 #: One connection for each of the domains below, twice, and what a process needs besides.
 MOST_OPEN_FILES = 150
 
-#: Limits in the order in which they must strike; the server itself would go on for `hostile_s`.
+#: Limits in the order in which they must strike; the server itself would continue for `hostile_s`.
 LIMITS = {
     "CRAWL_MAX_ATTEMPTS": "2",
     "CRAWL_MAX_BODY": str(MAX_BODY),
@@ -155,7 +155,7 @@ def status_of(crew: Any, json_of: Callable[[str], Any]) -> dict[str, Any]:
     return status
 
 
-def test_every_hostile_page_has_its_row_and_the_shard_goes_on(
+def test_every_hostile_page_has_its_row_and_the_shard_continues(
     crew_of: Callable[..., Any], json_of: Callable[[str], Any]
 ) -> None:
     kinds = dict(enumerate((kind for kind in PAGE_KINDS if kind is not Hostile.RESET), ORDINARY))
@@ -224,8 +224,9 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
     }
     ordinary = {url for url in crew.referee().expected() if "/hostile/" not in url}
     assert ordinary - {url for url, row in rows.items() if row["status"] == 200} == set()
-    # The referee's clock and ours differ by a little.
-    assert min(crew.referee().smallest_gap_ms().values()) > float(crew.settings["DOWNLOAD_DELAY"]) * 1000 - 5
+    delay_ms = float(crew.settings["DOWNLOAD_DELAY"]) * 1000
+    problems = crew.referee().verdict(min_gap_ms=delay_ms).problems
+    assert [problem for problem in problems if "too soon" in problem] == []
     reasons = status_of(crew, json_of)["by_reason"]
     assert (reasons["failed"], reasons["no_answer"]) == (7, 1)
 
@@ -233,7 +234,8 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
 def test_every_hostile_robots_txt_ends_and_none_is_taken_for_leave(
     crew_of: Callable[..., Any], json_of: Callable[[str], Any]
 ) -> None:
-    kinds = dict(enumerate(ROBOTS_KINDS, ORDINARY))
+    # A loop waits for the turns of other domains, and here we might give up first: test_politeness has it.
+    kinds = dict(enumerate((kind for kind in ROBOTS_KINDS if kind is not Hostile.REDIRECT_LOOP), ORDINARY))
     crew = crew_of(
         WorldSpec.calm(
             seed=8,
@@ -253,8 +255,6 @@ def test_every_hostile_robots_txt_ends_and_none_is_taken_for_leave(
         kind: {(page["status"], page["error"]) for page in pages if page["domain"] == address_of(number)}
         for number, kind in kinds.items()
     }
-    # Its redirects lead through other domains and wait for their turns: either answer may be first.
-    assert found.pop(Hostile.REDIRECT_LOOP) in (FETCHED, UNREACHABLE)
     assert found == ROBOTS_ROWS
     # The referee knows which of these domains may be fetched from: none without an answer.
     crew.assert_content()

@@ -109,5 +109,5 @@ def test_the_end_of_a_run_and_its_report_say_how_many_pages_were_cut(
     report = scrapy("report")
     assert report.wait() == 0
 
-    assert "Pages cut: 1; part of the body is missing, past CRAWL_MAX_BODY or never sent." in run.log
-    assert "2 pages of run web, 1 of them cut" in report.log
+    assert "Truncated pages: 1; the rest was over CRAWL_MAX_BODY or never sent." in run.log
+    assert "2 pages of run web, 1 of them truncated" in report.log

@@ -55,8 +55,8 @@ def test_the_guard_of_a_parser_says_whose_it_is_too(
         whole_lines = guard.log.rpartition("\n")[0].splitlines()
         return [line for line in map(json.loads, whole_lines) if words in line["message"]]
 
-    wait_for(lambda: said("started, pages go to"), "the parser has begun")
-    os.kill(int(str(said("started, pages go to")[0]["pid"])), signal.SIGKILL)
+    wait_for(lambda: said("started, storing pages in"), "the parser has begun")
+    os.kill(int(str(said("started, storing pages in")[0]["pid"])), signal.SIGKILL)
     wait_for(lambda: said("died (SIGKILL)"), "its guard says so")
 
     [line] = said("died (SIGKILL)")
@@ -66,7 +66,7 @@ def test_the_guard_of_a_parser_says_whose_it_is_too(
 def test_a_shard_says_now_and_then_how_it_comes_along(crew: Crew) -> None:
     said = [json.loads(line)["message"] for line in crew.processes[0].log.splitlines()]
 
-    assert [message for message in said if "responses" in message and "a second lately" in message]
+    assert [message for message in said if "responses" in message and "per second" in message]
 
 
 def test_a_log_file_and_a_level_that_are_asked_for_are_those_of_all_processes(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
-import socket
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +17,7 @@ from crawlproj.observe.metrics import METRICS, RUN_METRICS
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.conftest import Crew, wait_until
+from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
@@ -28,25 +27,13 @@ CrewOf = Callable[..., Crew]
 Sample = tuple[str, dict[str, str], float]
 
 
-def is_free(port: int) -> bool:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def free_ports() -> int:
-    """Return a first port with which those of our processes are free, too."""
-    bases = iter(lambda: random.randrange(20_000, 30_000), 0)
-    return next(base for base in bases if all(is_free(base + n) for n in (0, 1, 100, 101, 200)))
+#: From the first port: those of the processes that tests start.
+OTHERS = (1, 100, 101, 200, 201)
 
 
 @pytest.fixture
-def port() -> int:
-    return free_ports()
+def port(ports: HeldPorts) -> int:
+    return ports.hold(*OTHERS)
 
 
 def scrape(url: str) -> list[Sample]:
@@ -68,7 +55,7 @@ def total(samples: list[Sample], name: str, **labels: str) -> float:
 
 
 def counters(samples: list[Sample]) -> dict[tuple[str, ...], float]:
-    """Return what processes counted, which must never fall. What the run has, whoever leads it tells."""
+    """Return what processes counted, which must never fall; those of the run come from its leader."""
     return {
         (name, *map(str, sorted(labels.items()))): value
         for name, labels, value in samples
@@ -105,8 +92,12 @@ class Scraped:
 
 
 @pytest.fixture(scope="module")
-def scraped(shared_crew_of: CrewOf) -> Scraped:
-    port = free_ports()
+def scraped(shared_crew_of: CrewOf) -> Iterator[Scraped]:
+    with HeldPorts() as ports:
+        yield _scraped(shared_crew_of, ports.hold(*OTHERS))
+
+
+def _scraped(shared_crew_of: CrewOf, port: int) -> Scraped:
     crew = shared_crew_of(
         SMALL,
         CRAWL_METRICS_PORT=str(port),
@@ -129,7 +120,7 @@ def _settled(urls: list[str], stored: int) -> list[Sample]:
     return samples if total(samples, "run_pages_stored_total") == stored else []
 
 
-def test_what_all_processes_tell_agrees_with_the_log_of_the_web(scraped: Scraped) -> None:
+def test_the_metrics_of_all_processes_agree_with_the_log_of_the_web(scraped: Scraped) -> None:
     samples, status = scraped.samples, scraped.status
     seen = asked(scraped.crew)
 
@@ -152,12 +143,12 @@ def test_status_names_the_endpoint_and_the_descriptors_of_every_process(scraped:
     assert all(line["descriptors"]["prometheus"] for line in lines)
 
 
-def test_every_metric_is_told_by_somebody_and_those_of_the_run_once(scraped: Scraped) -> None:
-    told = Counter(name for name, labels, _ in scraped.samples if labels.get("state", "running") == "running")
+def test_every_metric_is_published_and_those_of_the_run_once(scraped: Scraped) -> None:
+    seen = Counter(name for name, labels, _ in scraped.samples if labels.get("state", "running") == "running")
 
     for metric in METRICS.values():
-        assert told[f"{metric.name}_count" if metric.kind == "histogram" else metric.name], metric.name
-    assert {told[metric.name] for metric in RUN_METRICS.values()} == {1}
+        assert seen[f"{metric.name}_count" if metric.kind == "histogram" else metric.name], metric.name
+    assert {seen[metric.name] for metric in RUN_METRICS.values()} == {1}
 
 
 def test_a_killed_shard_leaves_no_gauge_and_its_counters_do_not_fall(crew_of: CrewOf, port: int) -> None:
@@ -173,7 +164,7 @@ def test_a_killed_shard_leaves_no_gauge_and_its_counters_do_not_fall(crew_of: Cr
     with pytest.raises(OSError, match="refused"):
         scrape(url)
     again = crew.shard(1)
-    after = wait_until(lambda: _try(lambda: scrape(url)), "it tells again")
+    after = wait_until(lambda: _try(lambda: scrape(url)), "it is scraped again")
     fallen = {key: value for key, value in counters(before).items() if counters(after).get(key, 0) < value}
     assert total(before, "fetches_total") > 0
     assert fallen == {}
@@ -181,7 +172,7 @@ def test_a_killed_shard_leaves_no_gauge_and_its_counters_do_not_fall(crew_of: Cr
     assert again.is_running
 
 
-def test_one_endpoint_tells_for_all_processes_of_a_host(crew_of: CrewOf, port: int) -> None:
+def test_one_endpoint_serves_all_processes_of_a_host(crew_of: CrewOf, port: int) -> None:
     crew = crew_of(
         SMALL,
         CRAWL_METRICS_PORT=str(port),
@@ -201,14 +192,14 @@ def test_one_endpoint_tells_for_all_processes_of_a_host(crew_of: CrewOf, port: i
             if name == "crawlproj_memory_bytes"
         }
 
-    wait_until(lambda: whose() == {"shard-0", "shard-1", "parser-0"}, "all are told of")
+    wait_until(lambda: whose() == {"shard-0", "shard-1", "parser-0"}, "all are scraped")
     before = counters(scrape(url))
 
     victim.send(signal.SIGKILL)
     victim.process.wait()
 
-    # Whoever served it: the others notice, and counters of the dead are still told.
-    wait_until(lambda: whose() == {"shard-0", "parser-0"}, "no gauge of the dead is told")
+    # Whichever process served it: the others notice, and counters of the dead are still published.
+    wait_until(lambda: whose() == {"shard-0", "parser-0"}, "no gauge of the dead is published")
     after = counters(scrape(url))
     assert {key for key, value in before.items() if after.get(key, 0) < value} == set()
     assert shard.is_running
@@ -253,16 +244,18 @@ def test_in_single_mode_shard_and_parser_name_the_one_endpoint(crew_of: CrewOf, 
         return {(line["kind"], line["metrics"]) for line in status_of(crew)["processes"]}
 
     url = f"http://127.0.0.1:{port}/metrics"
-    wait_until(lambda: named() == {("shard", url), ("parser", url)}, "both have told where")
+    wait_until(lambda: named() == {("shard", url), ("parser", url)}, "both have published their URL")
 
 
-def test_a_supervisor_tells_at_last_that_the_run_stopped_at_its_limit(crew_of: CrewOf, port: int) -> None:
+def test_a_supervisor_reports_in_the_end_that_the_run_stopped_at_its_limit(
+    crew_of: CrewOf, port: int
+) -> None:
     crew = crew_of(SMALL, CRAWL_METRICS_PORT=str(port), CRAWL_FIGURES_SECONDS="1", DOWNLOAD_DELAY="0.3")
 
     run = crew.scrapy("run", str(crew.seeds_file), "--max-pages=40", "--parsers=1", name="run")
 
     assert run.wait() == 0, run.log
-    [told] = (crew.data / "runs" / "web" / "metrics").glob("*/supervisor-0.json")
-    figures = json.loads(told.read_text())["run_figures"]
+    [written] = (crew.data / "runs" / "web" / "metrics").glob("*/supervisor-0.json")
+    figures = json.loads(written.read_text())["run_figures"]
     assert figures["run_state"]["stopped"] == 1
     assert figures["run_pages_fetched_total"] == 40

@@ -109,7 +109,7 @@ class Mine(Spider):
     assert error_lines(process.log) == []
 
 
-def test_what_cannot_wait_as_json_is_one_clear_line_and_the_rest_goes_on(
+def test_a_request_that_is_not_json_is_one_clear_line_and_the_rest_continues(
     spider: Callable[..., Any], items: Callable[[], list[dict[str, Any]]]
 ) -> None:
     process = spider("""
@@ -338,7 +338,7 @@ def test_two_shards_of_a_spider_share_its_domains(
     assert [len(server.asked()) for server in servers] == [6] * len(servers)
 
 
-def test_a_host_nobody_answers_for_does_not_keep_a_crawl_from_ending(
+def test_an_unreachable_host_does_not_keep_a_crawl_from_ending(
     spider: Callable[..., Any], items: Callable[[], list[dict[str, Any]]], echo: Any
 ) -> None:
     process = spider("""

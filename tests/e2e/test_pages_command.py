@@ -94,7 +94,7 @@ def test_a_table_of_the_first_pages_is_shown(stored: Path, pages: Typed) -> None
     assert code == EXIT_OK
     assert lines[0].split() == ["status", "domain", "title", "url"]
     assert lines[2].split() == ["200", "d0.test", "Page", "0", "[31m", "http://d0.test/0"]
-    assert lines[-1].startswith("... the first 20")
+    assert lines[-1].startswith("... first 20")
     assert len(lines) == 23
 
 
@@ -160,13 +160,13 @@ def test_columns_of_one_name_are_kept_apart(stored: Path, pages: Typed) -> None:
     assert out.split() == ["url,url_2", "http://d1.test/1,http://d1.test/4"]
 
 
-def test_segments_that_sql_cannot_see_are_told(stored: Path, pages: Typed) -> None:
+def test_segments_that_sql_cannot_read_are_reported(stored: Path, pages: Typed) -> None:
     store(stored, ["jsonl"], 1, parser="q")
 
     _, out, err = pages("--query", "SELECT count(*) AS n FROM pages", "--format", "csv")
 
     assert out.split() == ["n", "30"]
-    assert "1 segments have no Parquet file" in err
+    assert "skipping 1 segments without a Parquet file" in err
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_segments_that_sql_cannot_see_are_told(stored: Path, pages: Typed) -> No
     [
         (["--run", "nope"], "Run 'nope' has no pages in .*nope.* yet; runs with pages: web"),
         (["--columns", "url,tilte"], "Unknown column 'tilte'. Did you mean title?"),
-        (["--limit", "0"], "--limit 0: at least 1"),
-        (["--output", "{tmp}/x.xls"], "say --format jsonl or csv"),
+        (["--limit", "0"], "--limit 0: must be at least 1"),
+        (["--output", "{tmp}/x.xls"], "or add --format"),
         (["--output", "{tmp}/no/x.csv"], "Cannot write .*: No such file or directory"),
-        (["--query", "SELECT 1", "--columns", "url"], "--columns does not go with --query"),
+        (["--query", "SELECT 1", "--columns", "url"], "--columns cannot be used with --query"),
         (["--query", "SELEC 1"], 'syntax error at or near "SELEC"'),
         (["--query", "SELECT nope FROM pages"], 'column "nope" not found'),
-        (["--query", "SELECT 1; SELECT 2"], "takes one SELECT"),
-        (["--query", ""], "takes one SELECT"),
-        (["--query", "DROP VIEW pages"], "takes one SELECT"),
-        (["--query", "COPY pages TO '{tmp}/x.csv'"], "takes one SELECT"),
-        (["--query", "INSTALL httpfs"], "takes one SELECT"),
+        (["--query", "SELECT 1; SELECT 2"], "must be one SELECT"),
+        (["--query", ""], "must be one SELECT"),
+        (["--query", "DROP VIEW pages"], "must be one SELECT"),
+        (["--query", "COPY pages TO '{tmp}/x.csv'"], "must be one SELECT"),
+        (["--query", "INSTALL httpfs"], "must be one SELECT"),
         (["--query", "SELECT * FROM read_text('/etc/hostname')"], "disabled by configuration"),
         (["--query", "SELECT * FROM read_csv('http://127.0.0.1:1/x')"], "disabled|not loaded|extension"),
         (["--query", "SELECT * FROM sql"], "sql does not exist"),
@@ -192,7 +192,7 @@ def test_segments_that_sql_cannot_see_are_told(stored: Path, pages: Typed) -> No
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_mistake_is_told_in_one_line_with_its_remedy(
+def test_a_mistake_is_reported_in_one_line_with_its_remedy(
     stored: Path, pages: Typed, tmp_path: Path, typed: list[str], says: str
 ) -> None:
     before = sorted(stored.iterdir())

@@ -21,8 +21,9 @@ import pytest
 from crawlproj.model.records import Page, decode_entry
 from crawlproj.pages.envelope import VERSION, pack
 from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
@@ -40,6 +41,11 @@ WORDS = "<p>" + "The quick brown fox jumps over the lazy dog, and then it rests 
 #: Its end makes this expression try all ways to split the rest, which takes for ever.
 HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
 HANGING_BODY = "<body>" + "a" * 60 + "!"
+
+
+def letter_id(page: Page) -> str:
+    """Return the id of *page* as a dead letter."""
+    return dead_letter(pack(page), page, "", "").page
 
 
 def page_of(number: int, body: str | None = None, **more: Any) -> Page:
@@ -77,38 +83,38 @@ class Pages:
         self.links |= {f"http://shared.test/{number % 100}" for number in numbers}
 
     def put_raw(self, *raw: bytes) -> None:
-        async def push(door: Door) -> None:
-            await Run.open(door, RUN, partitions=PARTITIONS)
+        async def push(client: RedisClient) -> None:
+            await Run.open(client, RUN, partitions=PARTITIONS)
             for first in range(0, len(raw), 500):
                 batch = raw[first : first + 500]
-                await door.command("RPUSH", keys.pages(RUN), *batch)
-                await door.command(
+                await client.command("RPUSH", keys.pages(RUN), *batch)
+                await client.command(
                     "HINCRBY", keys.page_counters(RUN), "queued_bytes", sum(len(page) for page in batch)
                 )
 
         self._ask(push)
 
     def unstored(self) -> int:
-        return self._ask(lambda door: Run(door, RUN, PARTITIONS).figures()).unstored
+        return self._ask(lambda client: Run(client, RUN, PARTITIONS).read_counters()).unstored
 
     def waiting(self) -> int:
-        return self._ask(lambda door: PageQueue(door, RUN).length())
+        return self._ask(lambda client: PageQueue(client, RUN).length())
 
     def parsers(self) -> set[str]:
-        return self._ask(lambda door: PageQueue(door, RUN).parsers())
+        return self._ask(lambda client: PageQueue(client, RUN).parsers())
 
     def segments(self) -> set[str]:
-        return self._ask(lambda door: PageQueue(door, RUN).segments())
+        return self._ask(lambda client: PageQueue(client, RUN).segments())
 
     def counters(self) -> dict[str, int]:
-        flat = self._ask(lambda door: door.command("HGETALL", keys.page_counters(RUN)))
+        flat = self._ask(lambda client: client.command("HGETALL", keys.page_counters(RUN)))
         return {name.decode(): int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
     def finish(self) -> None:
         """Say that the run is over, as its leader does: parsers leave."""
 
-        async def end(door: Door) -> None:
-            run = await Run.find(door, RUN)
+        async def end(client: RedisClient) -> None:
+            run = await Run.find(client, RUN)
             await run.change(RunState.RUNNING)
             await run.change(RunState.FINISHED)
 
@@ -135,11 +141,11 @@ class Pages:
         partition = {"meta", "ready", "domains", "seen", "q"}
         assert kinds - partition <= {"runs", "run", "segments", "page-counters", "page-attempts", *beside}
 
-    async def _read_frontier(self, door: Door) -> tuple[Counter[str], set[str], int]:
+    async def _read_frontier(self, client: RedisClient) -> tuple[Counter[str], set[str], int]:
         names: list[str] = []
         cursor: bytes | int = b"0"
         while True:
-            cursor, found = await door.command("SCAN", cursor, "COUNT", 1000)
+            cursor, found = await client.command("SCAN", cursor, "COUNT", 1000)
             names += [name.decode() for name in found]
             if cursor in (b"0", 0):
                 break
@@ -148,19 +154,19 @@ class Pages:
             tail = name.rpartition("}:")[2]
             if tail.startswith("q:"):
                 domain = tail.split(":")[2]
-                for entry in await door.command("LRANGE", name, 0, -1):
+                for entry in await client.command("LRANGE", name, 0, -1):
                     entries[decode_entry(entry.decode(), domain)[2]] += 1
-        figures = await (await Run.find(door, RUN)).figures()
+        figures = await (await Run.find(client, RUN)).read_counters()
         kinds = {name.rpartition("}:")[2].removeprefix("crawl:").split(":")[0] for name in names}
         return entries, kinds, figures.admitted
 
-    def _ask(self, question: Callable[[Door], Awaitable[T]]) -> T:
+    def _ask(self, question: Callable[[RedisClient], Awaitable[T]]) -> T:
         async def ask() -> T:
-            door = await Door.open(url=self.url, data_dir=self.data)
+            client = await RedisClient.open(url=self.url, data_dir=self.data)
             try:
-                return await question(door)
+                return await question(client)
             finally:
-                await door.close()
+                await client.close()
 
         return asyncio.run(ask())
 
@@ -265,7 +271,7 @@ def test_a_parser_killed_at_any_step_of_a_commit_loses_no_page_and_stores_none_t
     pages: Pages, step: str, count: int
 ) -> None:
     pages.put(range(40))
-    program = [sys.executable, str(DYING_PARSER), pages.url, str(pages.directory)]
+    program = [sys.executable, str(DYING_PARSER), pages.url, str(pages.data)]
     environment = os.environ | {"PYTHONPATH": str(PROJECT)}
 
     died = subprocess.run([*program, step, str(count)], env=environment, timeout=60, check=False)
@@ -313,7 +319,7 @@ def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
     assert listed.wait() == 0
     letters = {letter["url"]: letter for letter in map(json.loads, listed.log.splitlines())}
     assert set(letters) == {page.url for page in hanging}
-    assert letters[hanging[0].url]["page"] == f"{hanging[0].partition}:{hanging[0].lease}"
+    assert letters[hanging[0].url]["page"] == letter_id(hanging[0])
     assert {letter["error"] for letter in letters.values()} == {"took longer than CRAWL_PARSE_SECONDS"}
 
 
@@ -354,7 +360,7 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
     wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
     dying.send(signal.SIGTERM)
     assert dying.wait() == 0
-    shown = scrapy("deadletters", "--show", f"{deadly.partition}:{deadly.lease}")
+    shown = scrapy("deadletters", "--show", letter_id(deadly))
     assert shown.wait() == 0
     replayed = scrapy("deadletters", "--replay", "--all")
     assert replayed.wait() == 0
@@ -363,17 +369,17 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
 
     assert "killed its parser with SIG" in shown.log
     assert "aaaaaaaa" in shown.log
-    assert "1 pages are on the queue of run web again" in replayed.log
+    assert "1 pages put back on the queue of run web" in replayed.log
     pages.assert_stored_once()
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--replay"], "Name pages (or --all) together with --show or --replay"),
-        (["--all"], "Name pages (or --all) together with --show or --replay"),
-        (["7:1"], "Name pages (or --all) together with --show or --replay"),
-        (["--replay", "7:1"], "There is no dead letter '7:1' in run 'web'."),
+        (["--replay"], "Use --show or --replay with pages, or with --all"),
+        (["--all"], "Use --show or --replay with pages, or with --all"),
+        (["7:1"], "Use --show or --replay with pages, or with --all"),
+        (["--replay", "7:1"], "Run 'web' has no dead letter '7:1'."),
         (["--run", "other"], "There is no run 'other' here; there are: web."),
     ],
 )
@@ -491,7 +497,7 @@ def limit_files(parser: Any, largest_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
-def test_a_parser_without_room_says_so_once_takes_nothing_and_goes_on_when_there_is(
+def test_a_parser_without_disk_space_logs_once_and_waits_until_there_is_some(
     pages: Pages,
     parser: Callable[..., Any],
     settle: Callable[..., None],
@@ -509,12 +515,12 @@ def test_a_parser_without_room_says_so_once_takes_nothing_and_goes_on_when_there
 
     begin(running)
     pages.put(range(200, 600))
-    wait_for(lambda: running.says("no pages are taken until they can be stored"), "the parser complains")
+    wait_for(lambda: running.says("pages cannot be stored, waiting"), "the parser logs it")
     wait_for(lambda: pages.waiting() == pages.unstored() >= 350, "all pages are given back")
     end(running)
     settle(running)
 
-    assert running.log.count("no pages are taken until they can be stored") == 1
+    assert running.log.count("pages cannot be stored, waiting") == 1
     assert running.says("pages can be stored again")
     pages.assert_stored_once()
 
@@ -534,7 +540,7 @@ def test_what_a_dead_parser_left_on_a_read_only_disk_is_cleared_up_when_it_can_b
 
     small_disk.lock(dead)
     heir = parser()
-    wait_for(lambda: heir.says("no pages are taken until they can be stored"), "the next one complains")
+    wait_for(lambda: heir.says("pages cannot be stored, waiting"), "the next one logs it")
     small_disk.unlock(heir)
     settle(heir)
 
@@ -549,7 +555,7 @@ def test_a_parser_that_waits_for_room_can_be_stopped_and_loses_nothing(
     wait_for(lambda: len(pages.parsers()) == 1, "the parser waits for pages")
     limit_files(waiting, 30_000)
     pages.put(range(200))
-    wait_for(lambda: waiting.says("no pages are taken until they can be stored"), "it complains")
+    wait_for(lambda: waiting.says("pages cannot be stored, waiting"), "it logs that")
 
     waiting.send(signal.SIGTERM)
 

@@ -11,7 +11,7 @@ import pytest
 from scrapy.cmdline import execute
 
 from crawlproj.errors import EXIT_OK, EXIT_USAGE
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 from tests.conftest import RedisServer
 from tests.unit.report.conftest import a_row, write_pages
@@ -73,12 +73,12 @@ def test_the_report_goes_where_it_is_wanted(stored: Path, report: Typed, tmp_pat
     assert not (stored / "report.html").exists()
 
 
-def test_a_redis_that_is_away_is_told_and_the_report_written(stored: Path, report: Typed) -> None:
+def test_without_redis_that_is_said_and_the_report_written(stored: Path, report: Typed) -> None:
     code, out, err = report("--set=REDIS_URL=redis://127.0.0.1:1/0")
 
     assert code == EXIT_OK
     assert "3 pages" in out
-    assert err.startswith("scrapy report: without what Redis knows. ")
+    assert err.startswith("scrapy report: no figures from Redis. ")
     assert err.count("\n") == 1
 
 
@@ -88,10 +88,10 @@ def test_what_redis_knows_of_the_run_is_in_the_report(
     url = redis_server_factory().url
 
     async def stop_a_run() -> None:
-        door = await Door.open(url=url, data_dir=tmp_path)
-        run = await Run.open(door, "web", partitions=2)
+        client = await RedisClient.open(url=url, data_dir=tmp_path)
+        run = await Run.open(client, "web", partitions=2)
         await run.change(RunState.STOPPED, "max_pages")
-        await door.close()
+        await client.close()
 
     asyncio.run(stop_a_run())
 
@@ -100,7 +100,7 @@ def test_what_redis_knows_of_the_run_is_in_the_report(
     page = (stored / "report.html").read_text("utf-8")
     assert (code, err) == (EXIT_OK, "")
     assert "UTC, stopped</p>" in page
-    assert "Why it ended: max_pages" in page
+    assert "Reason of the end: max_pages" in page
 
 
 def test_an_unknown_run_is_refused_with_those_there_are(stored: Path, report: Typed) -> None:
@@ -111,7 +111,7 @@ def test_an_unknown_run_is_refused_with_those_there_are(stored: Path, report: Ty
     assert "runs with pages: web." in err
 
 
-def test_a_run_without_pages_is_told_apart(stored: Path, report: Typed) -> None:
+def test_a_run_without_pages_has_its_own_message(stored: Path, report: Typed) -> None:
     (stored.parent / "young" / "logs").mkdir(parents=True)
 
     code, _, err = report("--run", "young")
@@ -120,8 +120,8 @@ def test_a_run_without_pages_is_told_apart(stored: Path, report: Typed) -> None:
     assert "Run 'young' has no pages" in err
 
 
-def test_a_file_that_cannot_be_written_is_told(stored: Path, report: Typed, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(stored: Path, report: Typed, tmp_path: Path) -> None:
     code, _, err = report("-o", str(tmp_path / "none" / "x.html"))
 
     assert code == EXIT_USAGE
-    assert "No such file or directory. Choose with -o FILE." in err
+    assert "No such file or directory. Choose another file with -o FILE." in err

@@ -36,11 +36,11 @@ def test_one_command_crawls_a_simulated_web_to_the_referees_content(scrapy: Scra
     assert process.wait() == 0, process.log
     summary = summary_of(process)
     assert summary["state"] == "finished"
-    assert "nothing to object to" in summary["referee"]
+    assert "no violations" in summary["referee"]
     assert len(list(read_pages(summary["pages"]))) == summary["pages_stored"] == summary["fetched"]
 
 
-def test_an_interrupted_crawl_goes_on_with_the_same_command(
+def test_an_interrupted_crawl_resumes_with_the_same_command(
     scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "runs" / "simweb" / "access.jsonl"
@@ -55,10 +55,10 @@ def test_an_interrupted_crawl_goes_on_with_the_same_command(
     assert "Ctrl-C again stops now" in first.log
     assert summary_of(first)["leased"] == 0
     assert second.wait() == 0, second.log
-    assert "nothing to object to" in summary_of(second)["referee"]
+    assert "no violations" in summary_of(second)["referee"]
 
 
-def test_a_run_at_work_is_not_started_twice(
+def test_a_running_run_is_not_started_twice(
     scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "runs" / "simweb" / "access.jsonl"
@@ -68,7 +68,7 @@ def test_a_run_at_work_is_not_started_twice(
     second = run_simweb(scrapy, tmp_path, domains=12)
 
     assert second.wait() == EXIT_SHARD_TAKEN, second.log
-    assert "is at work under process" in second.log
+    assert "is already running in process" in second.log
     assert "Traceback" not in second.log
     assert first.wait() == 0, first.log
 
@@ -82,7 +82,7 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
 
     process = run_simweb(scrapy, tmp_path)
 
-    wait_for(lambda: "parser 0: no pages are taken until they can be stored" in process.log, "it is said")
+    wait_for(lambda: "parser 0: pages cannot be stored, waiting" in process.log, "it is said")
     process.send(signal.SIGINT)
     assert process.wait() == 130, process.log
     assert "pages not stored yet" in process.log
@@ -91,18 +91,18 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--shards", "0"], "--shards 0: give a whole number from 1"),
-        (["--shards", "many"], "--shards many: give a whole number from 1"),
+        (["--shards", "0"], "--shards 0: must be a whole number, at least 1"),
+        (["--shards", "many"], "--shards many: must be a whole number, at least 1"),
         (["--shards", "65"], "--shards 65: at most 64"),
-        (["--parsers", "4..1"], "--parsers 4..1: the least is at least 1"),
-        (["--max-pages", "-5"], "--max-pages -5: give a whole number from 0; 0 means no limit"),
-        (["--max-seconds", "1h"], "--max-seconds 1h: give a whole number"),
-        (["--max-depth", "x"], "--max-depth x: give a whole number"),
+        (["--parsers", "4..1"], "--parsers 4..1: a range starts at 1"),
+        (["--max-pages", "-5"], "--max-pages -5: must be a whole number, at least 0; 0 means no limit"),
+        (["--max-seconds", "1h"], "--max-seconds 1h: must be a whole number"),
+        (["--max-depth", "x"], "--max-depth x: must be a whole number"),
         (["--max-pages"], "expected one argument; see: scrapy run -h"),
         (["--frobnicate"], "unknown argument '--frobnicate'; see: scrapy run -h"),
-        (["--simweb", "3", "seeds.txt"], "--simweb brings its own seeds and run; leave out 'seeds.txt'"),
+        (["--simweb", "3", "seeds.txt"], "--simweb has its own seeds and run; leave out 'seeds.txt'"),
         (["--run", "no/slash", "http://127.0.0.1/"], "'no/slash'"),
-        (["broad", "seeds.txt"], "'broad' is a profile, which brings its own seeds"),
+        (["broad", "seeds.txt"], "'broad' is a profile with its own seeds"),
         (["missing.toml"], "Cannot read the profile 'missing.toml'"),
         (["--join"], "There is no run 'web' here"),
         (["-s", "CRAWL_LEASE_SECONDS=long", "http://127.0.0.1/"], "CRAWL_LEASE_SECONDS='long'"),
@@ -121,7 +121,7 @@ def test_without_seeds_nothing_is_started(scrapy: Scrapy) -> None:
     process = scrapy("run")
 
     assert process.wait() == EXIT_NO_SEEDS
-    assert process.log == "scrapy run: Run 'web' has no seeds yet: scrapy run FILE-OR-URL ...\n"
+    assert process.log == "scrapy run: Run 'web' has no seeds. Add some: scrapy run FILE-OR-URL ...\n"
 
 
 def test_seeds_come_from_standard_input_and_the_limit_of_a_domain_is_kept(

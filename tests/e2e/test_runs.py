@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from crawlproj.redisio import embedded, keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import read_holders
 from crawlproj.runs import Limits, Run, RunState
 from crawlproj.simweb.accesslog import read_log
@@ -30,11 +30,11 @@ def with_run(crew: Any, do: Callable[[Run], Awaitable[T]]) -> T:
     """Do something with the crew's run, which is made if there is none."""
 
     async def work() -> T:
-        door = await Door.open(url=embedded.ensure_running(crew.data), data_dir=crew.data)
+        client = await RedisClient.open(url=embedded.ensure_running(crew.data), data_dir=crew.data)
         try:
-            return await do(await Run.open(door, "web", partitions=64, shards=2))
+            return await do(await Run.open(client, "web", partitions=64, shards=2))
         finally:
-            await door.close()
+            await client.close()
 
     return asyncio.run(work())
 
@@ -45,7 +45,7 @@ def set_limits(crew: Any, limits: Limits) -> None:
 
 def leader_pid(crew: Any) -> int:
     async def read(run: Run) -> int:
-        [holder] = await read_holders(run.door, [keys.leader(run.name)])
+        [holder] = await read_holders(run.client, [keys.leader(run.name)])
         return holder.process.pid if holder else 0
 
     return with_run(crew, read)
@@ -59,7 +59,7 @@ def say(crew: Any, *arguments: str) -> str:
     return log
 
 
-def test_a_run_stops_exactly_at_its_limit_of_pages_and_goes_on_with_a_higher_one(
+def test_a_run_stops_exactly_at_its_page_limit_and_resumes_with_a_higher_one(
     crew_of: Callable[..., Any],
 ) -> None:
     crew = crew_of(WorldSpec.calm(seed=7, domains=10, pages_per_domain=14, size_spread=0, latency_ms=10))
@@ -106,7 +106,7 @@ def test_a_run_is_paused_resumed_stopped_and_gone_on_with(crew_of: Callable[...,
     starts = [request.start_ms for request in read_log(crew.simweb.log_path)]
     assert [start for start in starts if paused_ms + 200 < start < resumed_ms] == []
     assert "run web is stopped" in stopped
-    assert "run web has no processes" in stopped
+    assert "run web has no processes left" in stopped
     status = crew.status()
     assert (status["state"], status["reason"], status["leased"]) == ("stopped", "asked", 0)
     assert status["pages_queued"] + status["pages_being_parsed"] == 0

@@ -1,4 +1,4 @@
-"""No page, redirect, robots.txt, sitemap or name leads a crawl to where its owner did not open the door.
+"""No page, redirect, robots.txt, sitemap or name leads a crawl to where its owner did not open the client.
 
 What judges is a canary: a server on an address that was not opened, which writes down who connects. Where a
 public address is needed, the shard's process refuses to connect to anything but loopback, guard or no guard.
@@ -319,14 +319,14 @@ def test_a_public_site_without_a_contact_stops_the_shard_and_keeps_the_url(
     assert code == EXIT_USAGE, shard.log
     assert not crawl.outside_log.exists()
     [line] = error_lines(shard.log)
-    assert re.search(rf"{PUBLIC} is public, .* set CRAWL_CONTACT to a mail address or a URL", line)
+    assert re.search(rf"{PUBLIC} is public, .* set CRAWL_CONTACT to an email address or a URL", line)
     assert "Traceback" not in shard.log
     assert status.wait() == 0, status.log
     figures = json_of(status.log)
     assert (figures["waiting"], figures["leased"], figures["failed"]) == (1, 0, 0)
 
 
-def test_the_contact_is_told_to_every_site_with_robots_txt_and_pages(
+def test_the_contact_is_sent_to_every_site_with_robots_txt_and_pages(
     crawl: Crawl, echo_at: Callable[[str], Any]
 ) -> None:
     echo = echo_at("127.0.1.1")
@@ -334,14 +334,14 @@ def test_the_contact_is_told_to_every_site_with_robots_txt_and_pages(
 
     crawl.rows(f"{echo.url}/", CRAWL_CONTACT=CONTACT)
 
-    told = {seen.path: seen.headers["User-Agent"] for seen in echo.log}
-    assert told.keys() == {"/robots.txt", "/", "/more"}
-    assert set(told.values()) == {f"crawlproj/0.1 (+{CONTACT})"}
+    agents = {seen.path: seen.headers["User-Agent"] for seen in echo.log}
+    assert agents.keys() == {"/robots.txt", "/", "/more"}
+    assert set(agents.values()) == {f"crawlproj/0.1 (+{CONTACT})"}
 
 
 @pytest.fixture
 def self_signed(tmp_path: Path) -> Iterator[str]:
-    """The URL of an https server for whom nobody vouches but itself."""
+    """The URL of an https server with a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.1.1")])
     now = datetime.datetime.now(datetime.UTC)
@@ -390,7 +390,7 @@ def self_signed(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("is_verified", "status", "error"), [("True", 0, "certificate"), ("False", 200, None)]
 )
-def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
+def test_an_untrusted_certificate_is_refused_by_default(
     crawl: Crawl, self_signed: str, is_verified: str, status: int, error: str | None
 ) -> None:
     rows = crawl.rows(f"{self_signed}/page", DOWNLOAD_VERIFY_CERTIFICATES=is_verified)
@@ -408,7 +408,7 @@ def test_a_certificate_nobody_vouches_for_is_refused_unless_told_otherwise(
             "CRAWL_ALLOW_ADDRESSES.*10.0.0.1/8.*Give addresses or networks",
         ),
         ("CRAWL_EXCLUDE", "[", r"CRAWL_EXCLUDE='\[' is not a valid list"),
-        ("CRAWL_EXCLUDE", "(a", r"CRAWL_EXCLUDE has '\(a', which is no regular expression"),
+        ("CRAWL_EXCLUDE", "(a", r"CRAWL_EXCLUDE has '\(a', which is not a regular expression"),
         ("CRAWL_EXCLUDE_FILE", "missing.txt", "CRAWL_EXCLUDE_FILE.*missing.txt"),
         ("CRAWL_SCOPE", "galaxy", "CRAWL_SCOPE='galaxy'.*domain"),
     ],

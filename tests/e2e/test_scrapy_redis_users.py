@@ -161,7 +161,7 @@ def test_an_idle_crawl_stays_open_for_the_time_asked_and_then_ends(
     assert 3 <= idle_s < 20
 
 
-def test_a_finished_run_goes_on_with_what_is_new_and_flushed_it_starts_over(
+def test_a_finished_run_resumes_with_what_is_new_and_flushed_it_starts_over(
     spider: Callable[..., Any], echo: Any
 ) -> None:
     assert spider(MINE.format(paths=PAGES, site=echo.url)).wait() == 0

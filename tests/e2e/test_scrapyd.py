@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -23,12 +21,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from crawlproj.simweb.spec import WorldSpec
-from crawlproj.supervisor.scrapyd import ScrapydServer, ScrapydTrouble
+from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
+from tests.ports import HeldPorts
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(importlib.util.find_spec("scrapyd") is None, reason="scrapyd is not installed"),
-]
+pytestmark = pytest.mark.e2e
 
 PROJECT = Path(__file__).parents[2]
 SMALL = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.3, latency_ms=5, throttle_share=0.0)
@@ -44,9 +40,8 @@ class Scrapyd:
     """A scrapyd as a person starts it, in *directory*, its own files and its home in *home*."""
 
     def __init__(self, directory: Path, home: Path, environment: dict[str, str], **options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        self._ports = HeldPorts()
+        port = self._ports.hold()
         self.url = f"http://127.0.0.1:{port}"
         self.log_path = home / "scrapyd.log"
         # scrapyd reads the one at home after that of the directory.
@@ -132,6 +127,7 @@ class Scrapyd:
                 pass
         self.process.terminate()
         self.process.wait()
+        self._ports.close()
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +270,7 @@ def test_a_launched_run_is_spread_drained_and_launched_again_to_its_end(
 
     assert [re.sub(r"\.\w+$", "", job) for job in jobs] == ["web.shard-0", "web.parser-0", "web.shard-1"]
     assert again.wait() == 4, again.log
-    assert "drain it with --cancel" in again.log
+    assert "cancel it with --cancel" in again.log
     assert "3 jobs ended" in drained.log
     assert between["leased"] == 0
     codes = [*in_project[0].exit_codes(jobs[:2]), *in_project[1].exit_codes(jobs[2:])]
@@ -286,7 +282,7 @@ def job_ids(log: str) -> list[str]:
     return re.findall(r"^  \S+ \d+ +(\S+)$", log, re.MULTILINE)
 
 
-def test_a_server_that_refuses_in_between_is_told_with_what_was_scheduled(
+def test_a_server_that_refuses_in_between_is_reported_with_what_was_scheduled(
     in_project: tuple[Scrapyd, Scrapyd],
     crew_of: Callable[..., Any],
     wait_for: Callable[..., Any],
@@ -312,9 +308,9 @@ def test_a_server_that_refuses_in_between_is_told_with_what_was_scheduled(
     assert code == 1, launched.log
     assert [job.split(".")[1] for job in jobs] == ["shard-0", "parser-0", "parser-2"]
     assert server.exit_codes(jobs) == ["0"] * 3, server.job_logs()[-3000:]
-    assert re.search(rf"shard 1 +scrapyd at {echo.url} refuses: OSError: the disk is full", launched.log), (
-        launched.log
-    )
+    assert re.search(
+        rf"shard 1 +scrapyd at {echo.url} refused the call: OSError: the disk is full", launched.log
+    ), launched.log
     assert len(echo.asked("/schedule.json")) == 1
     crew.assert_content()
 
@@ -332,7 +328,7 @@ def test_jobs_above_max_proc_are_said_to_wait_and_can_be_cancelled(
     drained = crew.scrapy("launch", "--scrapyd", server.url, "--cancel")
 
     assert code == 0, launched.log
-    assert f"{server.url} has no place for parser 0 now (its max_proc)" in launched.log
+    assert f"{server.url} has no free slot (max_proc) for parser 0" in launched.log
     assert re.search(r"running +web\.shard-0\..*\n +pending +web\.parser-0\.", listed.log), listed.log
     assert drained.wait() == 0, drained.log
     assert "2 jobs ended" in drained.log
@@ -342,20 +338,15 @@ def test_jobs_above_max_proc_are_said_to_wait_and_can_be_cancelled(
     )
 
 
-def closed_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
-
-
 def test_whatever_is_wrong_with_a_server_is_said_before_anything_is_done(
     scrapyd_in: Callable[..., Scrapyd],
     in_project: tuple[Scrapyd, Scrapyd],
     crew_of: Callable[..., Any],
     wait_for: Callable[..., Any],
     echo: Any,
+    ports: HeldPorts,
 ) -> None:
-    crew, away, empty = crew_of(SMALL), closed_port(), scrapyd_in()
+    crew, away, empty = crew_of(SMALL), f"http://127.0.0.1:{ports.hold()}", scrapyd_in()
     for server in (empty, in_project[0]):
         wait_for(server.is_up, "scrapyd is up")
     servers = [
@@ -366,26 +357,26 @@ def test_whatever_is_wrong_with_a_server_is_said_before_anything_is_done(
 
     assert launched.wait() == 1, launched.log
     assert "nothing was scheduled" in launched.log
-    assert f"scrapyd at {away} does not answer" in launched.log
+    assert f"scrapyd at {away} is unreachable" in launched.log
     assert f"scrapyd at {empty.url} has no project crawlproj. Start scrapyd in the project's" in launched.log
-    assert f"{echo.url} answers 200, and not as scrapyd does" in launched.log
+    assert f"{echo.url} answered 200, but not like scrapyd" in launched.log
     assert "Traceback" not in launched.log
     assert not crew.data.exists()
 
 
-async def test_a_version_or_a_spider_that_is_not_there_is_told(
+async def test_a_missing_version_or_spider_is_reported(
     in_project: tuple[Scrapyd, Scrapyd], wait_for: Callable[..., Any]
 ) -> None:
     wait_for(in_project[0].is_up, "scrapyd is up")
     server = ScrapydServer(in_project[0].url)
 
-    with pytest.raises(ScrapydTrouble, match=r"version '9' not found\. Deploy it"):
+    with pytest.raises(ScrapydError, match=r"version '9' not found\. Deploy it"):
         await server.check({"web"}, "9")
-    with pytest.raises(ScrapydTrouble, match="has no spider other: it is another version"):
+    with pytest.raises(ScrapydError, match="has no spider other: it is another version"):
         await server.check({"web", "other"}, "")
 
 
-async def test_a_server_with_a_password_lets_in_who_has_it_in_the_address_or_in_netrc(
+async def test_a_password_is_read_from_the_url_or_from_netrc(
     scrapyd_in: Callable[..., Scrapyd],
     wait_for: Callable[..., Any],
     tmp_path: Path,
@@ -395,9 +386,9 @@ async def test_a_server_with_a_password_lets_in_who_has_it_in_the_address_or_in_
     locked = scrapyd_in(PROJECT, {"SCRAPYD_USERNAME": "me", "SCRAPYD_PASSWORD": "p@ss"})
     wait_for(locked.is_up, "scrapyd is up")
 
-    with pytest.raises(ScrapydTrouble, match="wants a username and a password"):
+    with pytest.raises(ScrapydError, match="requires a username and password"):
         await ScrapydServer(locked.url).jobs()
-    with pytest.raises(ScrapydTrouble, match="refuses the username and password") as refused:
+    with pytest.raises(ScrapydError, match="rejected the username and password") as refused:
         await ScrapydServer(locked.url.replace("//", "//me:wrong@")).jobs()
     by_address = await ScrapydServer(locked.url.replace("//", "//me:p%40ss@")).jobs()
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password p@ss\n")

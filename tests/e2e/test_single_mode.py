@@ -1,4 +1,4 @@
-"""Single mode: one command crawls, reads and stores; hurt in the middle it goes on, in either mode."""
+"""Single mode: one command crawls, reads and stores; killed midway, it resumes in either mode."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_one_command_fetches_and_stores_every_page_once_and_ends(crew_of: Callab
     assert "Traceback" not in crew.processes[0].log
 
 
-def test_a_killed_single_crawl_goes_on_where_it_was(crew_of: Callable[..., Any]) -> None:
+def test_a_killed_single_crawl_resumes(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(SMALL, CRAWL_SEGMENT_SECONDS="0.5")
     victim = start(crew)
     crew.wait_until(lambda: crew.status()["pages_stored"] >= 40, "pages are stored")
@@ -55,7 +55,7 @@ def test_a_killed_single_crawl_goes_on_where_it_was(crew_of: Callable[..., Any])
     crew.assert_content(twice_at_most=2 * SMALL.domains)
 
 
-def test_an_interrupted_single_crawl_has_stored_what_it_fetched_and_goes_on_with_two_shards(
+def test_an_interrupted_single_crawl_has_stored_what_it_fetched_and_resumes_with_two_shards(
     crew_of: Callable[..., Any],
 ) -> None:
     crew = crew_of(SMALL)
@@ -77,7 +77,7 @@ def test_an_interrupted_single_crawl_has_stored_what_it_fetched_and_goes_on_with
     assert {page["shard"] for page in crew.pages()} == {0, 1}
 
 
-def test_a_single_crawl_told_twice_leaves_at_once_and_resumes(crew_of: Callable[..., Any]) -> None:
+def test_a_single_crawl_interrupted_twice_exits_at_once_and_resumes(crew_of: Callable[..., Any]) -> None:
     slow = WorldSpec.calm(seed=1, domains=8, pages_per_domain=3, slow_share=0.3, slow_ms=2000)
     crew = crew_of(slow, CRAWL_DRAIN_SECONDS="60")
     hurried = start(crew)
@@ -97,7 +97,7 @@ def test_a_single_crawl_told_twice_leaves_at_once_and_resumes(crew_of: Callable[
     crew.assert_content(twice_at_most=slow.domains)
 
 
-def test_a_run_of_two_shards_goes_on_in_single_mode(crew_of: Callable[..., Any]) -> None:
+def test_a_run_of_two_shards_resumes_in_single_mode(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(SMALL)
     crew.start(shards=2)
     crew.wait_for_fetched(40)
@@ -113,7 +113,7 @@ def test_a_run_of_two_shards_goes_on_in_single_mode(crew_of: Callable[..., Any])
     crew.assert_content()
 
 
-def test_a_page_that_hangs_becomes_a_dead_letter_and_holds_up_nobody(
+def test_a_page_that_hangs_becomes_a_dead_letter_and_delays_no_other(
     scrapy: Callable[..., Any], echo: Any, ask: Callable[..., Any], empty_redis_url: str, tmp_path: Path
 ) -> None:
     html = {"Content-Type": "text/html"}
@@ -141,5 +141,5 @@ def test_a_single_crawl_whose_parser_cannot_start_says_why_and_stops(
     single = scrapy("crawl", "web", f"-aseeds={seeds}", CRAWL_FIELDS='{"x": "css:["}')
 
     assert single.wait() == 2, single.log
-    assert single.says("its parser cannot go on: CRAWL_FIELDS"), single.log
+    assert single.says("its parser failed: CRAWL_FIELDS"), single.log
     assert "Traceback" not in single.log

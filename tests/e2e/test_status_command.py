@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 PROJECT = Path(__file__).parents[2]
@@ -40,9 +40,9 @@ def run_url(empty_redis_url: str) -> str:
     """A Redis with a run in it."""
 
     async def make() -> None:
-        door = await Door.open(url=empty_redis_url, data_dir=Path())
-        await Run.open(door, "web", partitions=8, shards=2)
-        await door.close()
+        client = await RedisClient.open(url=empty_redis_url, data_dir=Path())
+        await Run.open(client, "web", partitions=8, shards=2)
+        await client.close()
 
     asyncio.run(make())
     return empty_redis_url
@@ -75,7 +75,7 @@ class Watch:
         try:
             more = os.read(self._output, 65536)
         except OSError:
-            # How the other end of a terminal says that nobody is there any more.
+            # How the other end of a terminal says that it has been closed.
             return False
         self.text += more.decode(errors="replace")
         return bool(more)
@@ -153,4 +153,4 @@ def test_a_wrong_time_to_watch_is_one_clear_line(run_url: str) -> None:
         assert watch.process.wait(PATIENCE_S) == 2
         watch.read_until("\n", 1)
 
-    assert watch.text == "scrapy status: --watch often: give seconds from 0.5, or nothing for 2.\n"
+    assert watch.text == "scrapy status: --watch often: must be at least 0.5 seconds.\n"

@@ -15,12 +15,10 @@ import pytest
 
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.conftest import Crew, Process, wait_until
+from tests.processes import PARSER, SHARD, children_of, is_alive, title_of
 
 pytestmark = pytest.mark.e2e
 
-#: How the titles of processes begin.
-SHARD = "shard "
-PARSER = "parser "
 CrewOf = Callable[..., Crew]
 
 SMALL = WorldSpec(seed=3, domains=12, pages_per_domain=20, size_spread=0.3, latency_ms=20, throttle_share=0.0)
@@ -36,40 +34,8 @@ def summary_of(process: Process) -> Any:
     return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
 
 
-def title_of(process: Path) -> str:
-    """Return what a process of /proc is: 'shard 1', 'parser 0', '' for another."""
-    name = (process / "comm").read_text().strip()
-    if name.startswith((SHARD, PARSER)):
-        return name
-    # One that was started again is a Python of its own, and has a command line that tells.
-    command = (process / "cmdline").read_text(errors="replace")
-    if shard := re.search(r"-ashard=(\d+)", command):
-        return f"{SHARD}{shard[1]}"
-    return PARSER if "\0parser\0" in command else ""
-
-
-def children_of(pid: int, title: str = "") -> list[int]:
-    """Return the children of a process whose title begins with *title*."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and title_of(process).startswith(title):
-                found.append(int(process.name))
-        except (OSError, IndexError):
-            continue
-    return sorted(found)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def processes_of(crew: Crew) -> list[int]:
-    """Return every shard and parser in the data directory of *crew*, whoever its parent is."""
+    """Return every shard and parser in the data directory of *crew*, whatever its parent."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -95,13 +61,13 @@ def test_a_shard_a_parser_and_redis_are_killed_and_the_run_completes(crew_of: Cr
 
     assert process.wait() == 0, process.log
     assert summary_of(process)["state"] == "finished"
-    assert "shard 1 ended with signal 9; it is started again in 1 s" in process.log
-    assert "parser 0 ended with signal 9; it is started again in 1 s" in process.log
+    assert "shard 1 ended with signal 9; it is restarted in 1 s" in process.log
+    assert "parser 0 ended with signal 9; it is restarted in 1 s" in process.log
     crew.assert_content(twice_at_most=12)
     assert processes_of(crew) == []
 
 
-def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_goes_on(crew_of: CrewOf) -> None:
+def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_resumes(crew_of: CrewOf) -> None:
     crew = crew_of(SMALL, CRAWL_SHARD_LEASE_SECONDS="30")
     first = run(crew)
     crew.wait_for_fetched(40)
@@ -159,7 +125,7 @@ def test_the_number_of_shards_changes_from_one_to_four_to_two_under_load(crew_of
     crew.assert_content()
 
 
-def test_whoever_joins_adds_shards_and_takes_them_along_when_it_leaves(crew_of: CrewOf) -> None:
+def test_a_joining_supervisor_adds_shards_and_removes_them_when_it_leaves(crew_of: CrewOf) -> None:
     crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3")
     first = run(crew, "--shards", "1")
     crew.wait_for_fetched(20)
@@ -178,7 +144,7 @@ def test_whoever_joins_adds_shards_and_takes_them_along_when_it_leaves(crew_of: 
 
 def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: CrewOf) -> None:
     crew = crew_of(WorldSpec(seed=6, domains=90, pages_per_domain=12, size_spread=0.0), DOWNLOAD_DELAY="2")
-    # Nobody finds links while the parsers stand still.
+    # No links are found while the parsers are stopped.
     crew.seeds_file.write_text("\n".join(crew.simweb.seeds(90)))
     process = run(crew, "--shards", "1", "--parsers", "1..3")
     pid = process.process.pid
@@ -200,11 +166,11 @@ def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: Cr
     process.send(signal.SIGINT)
 
     assert process.wait() == 130, process.log
-    assert re.search(r"parsers: 1 -> 2, as \d+ pages wait", process.log)
-    assert "parsers: 3 -> 2, as the page queue was nearly empty for 20 s" in process.log
+    assert re.search(r"parsers: 1 -> 2: \d+ pages are queued", process.log)
+    assert "parsers: 3 -> 2: the page queue was nearly empty for 20 s" in process.log
 
 
-def test_a_run_stops_at_its_limit_exactly_and_goes_on_with_a_higher_one(crew_of: CrewOf) -> None:
+def test_a_run_stops_at_its_limit_exactly_and_resumes_with_a_higher_one(crew_of: CrewOf) -> None:
     crew = crew_of(SMALL)
 
     first = run(crew, "--max-pages", "50")
@@ -238,7 +204,7 @@ def test_a_child_that_dies_again_and_again_ends_the_run_with_its_last_words(crew
     assert processes_of(crew) == []
 
 
-def test_a_second_interrupt_stops_at_once_and_the_same_command_goes_on(crew_of: CrewOf) -> None:
+def test_a_second_interrupt_stops_at_once_and_the_same_command_resumes(crew_of: CrewOf) -> None:
     slow = WorldSpec(seed=3, domains=8, pages_per_domain=4, size_spread=0.0, latency_ms=1500)
     crew = crew_of(slow, CRAWL_DRAIN_SECONDS="60", DOWNLOAD_TIMEOUT="20")
     first = run(crew, "--shards", "1")

@@ -105,8 +105,8 @@ def test_refreshes_are_redirects_in_scope_depth_number_and_pace(crawl: Callable[
         "/",
         "/moved",
         DEPTH_LIMIT="2",
-        # The C code does not yet tell of http-equiv.
-        CRAWL_FAST="0",
+        # The C code does not report http-equiv yet.
+        CRAWL_DIRECT="0",
     )
 
     once = ["/", "/home", "/moved", "/loop/a", "/loop/b", "/out", "/news", "/later", "/hidden", "/self"]
@@ -136,7 +136,7 @@ def test_frames_feeds_and_link_headers_are_followed_as_links(crawl: Callable[...
         },
         "/",
         DEPTH_LIMIT="2",
-        CRAWL_FAST=fast,
+        CRAWL_DIRECT=fast,
     )
 
     paths = ["/", "/frames", "/feed", "/paged/1", "/menu", "/entry", "/paged/2"]
@@ -147,7 +147,7 @@ def test_frames_feeds_and_link_headers_are_followed_as_links(crawl: Callable[...
 
 
 @pytest.mark.parametrize("fast", ["0", "1"])
-def test_a_redirect_that_wants_a_cookie_gets_it_once_and_nobody_else_does(
+def test_a_redirect_that_wants_a_cookie_gets_it_once_and_no_other_url_does(
     crawl: Callable[..., Crawl], fast: str
 ) -> None:
     page = html("<p>text")[0]
@@ -169,7 +169,7 @@ def test_a_redirect_that_wants_a_cookie_gets_it_once_and_nobody_else_does(
         },
         "/",
         "/away",
-        CRAWL_FAST=fast,
+        CRAWL_DIRECT=fast,
     )
 
     once, twice = (

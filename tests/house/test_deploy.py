@@ -218,7 +218,7 @@ def test_the_image_gets_the_reader_that_its_own_stage_builds() -> None:
     _, builder, last = stages()
     library = "crawlproj/parsing/_reader.abi3.so"
 
-    # setup.py goes on without a compiler; an image must not.
+    # setup.py succeeds without a compiler; an image must not.
     assert builder[-1].endswith(f"&& test -f {library}")
     assert f"COPY --from=reader /build/{library} crawlproj/parsing/" in last
     assert not is_sent_to_the_builder(library)
@@ -256,29 +256,29 @@ crawlproj_heartbeat_age_seconds{kind="shard",number="0",run="web"} 3.5
 
 
 def test_a_container_whose_shards_renew_their_holds_is_healthy(health: ModuleType) -> None:
-    assert health.trouble_in(WELL) == ""
+    assert health.problem_in(WELL) == ""
 
 
 def test_a_container_without_processes_is_not_healthy(health: ModuleType) -> None:
-    assert "no process" in health.trouble_in("python_info 1\n")
+    assert "no process" in health.problem_in("python_info 1\n")
 
 
 def test_a_container_with_a_stuck_shard_is_not_healthy(health: ModuleType) -> None:
-    trouble = health.trouble_in(WELL.replace("3.5", "75"))
+    problem = health.problem_in(WELL.replace("3.5", "75"))
 
-    assert "75 s" in trouble
-    assert 'number="0"' in trouble
+    assert "75 s" in problem
+    assert 'number="0"' in problem
 
 
-def test_a_shard_that_has_no_number_yet_is_no_trouble(health: ModuleType) -> None:
-    assert health.trouble_in(WELL.replace("3.5", "+Inf")) == ""
+def test_a_shard_without_a_number_yet_is_healthy(health: ModuleType) -> None:
+    assert health.problem_in(WELL.replace("3.5", "+Inf")) == ""
 
 
 def test_a_container_that_does_not_answer_is_not_healthy(
     health: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert health.main("http://127.0.0.1:1/metrics") == 1
-    assert "does not answer" in capsys.readouterr().out
+    assert "is unreachable" in capsys.readouterr().out
 
 
 # -- Prometheus and Grafana --
@@ -299,7 +299,7 @@ def dashboard_queries() -> list[str]:
 
 
 def samples() -> dict[str, Metric]:
-    """The names of all samples that processes tell, with their metrics."""
+    """The names of all samples that processes publish, with their metrics."""
     found: dict[str, Metric] = {}
     for metric in [*METRICS.values(), *RUN_METRICS.values()]:
         endings = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
@@ -382,7 +382,7 @@ def test_every_alert_has_a_test_in_which_it_fires_and_a_line_in_the_docs() -> No
 @pytest.mark.parametrize(
     "arguments", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts_test.yml")], ids=" ".join
 )
-def test_promtool_has_nothing_to_object_to(arguments: tuple[str, ...]) -> None:
+def test_promtool_finds_no_errors(arguments: tuple[str, ...]) -> None:
     promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool; name one with PROMTOOL")

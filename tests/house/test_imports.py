@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import shutil
@@ -108,6 +110,19 @@ def test_the_contracts_notice_a_wrong_import(tmp_path: Path, path: str, line: st
     finished = lint(tmp_path)
 
     assert re.search(rf"{contract}.* BROKEN", finished.stdout), finished.stdout
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_what_a_benchmark_imports_from_the_package_exists(path: Path) -> None:
+    """Benchmarks are run rarely, so a name that moved would be missed late. Settings name some as text."""
+    text = path.read_text("utf-8")
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    ours = [(node.module, name.name) for node in imports for name in node.names if node.module]
+    ours += re.findall(r'"(crawlproj(?:\.[a-z_]+)+)\.([A-Z]\w+)"', text)
+
+    for module, name in ours:
+        if module.partition(".")[0] == "crawlproj" and not hasattr(importlib.import_module(module), name):
+            importlib.import_module(f"{module}.{name}")
 
 
 def test_no_command_takes_the_name_of_one_of_scrapys() -> None:

@@ -1,4 +1,4 @@
-"""What is committed works on any machine, and tells nothing about ours."""
+"""What is committed works on any machine, and reveals nothing about ours."""
 
 from __future__ import annotations
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import importlib
+from importlib import util
+from types import ModuleType
 
 import pytest
 from scrapy.settings import Settings
 
-import crawlproj.settings
 from crawlproj.config import Config, load_config
+
+
+def load_settings() -> ModuleType:
+    """Read the settings as a new process would; the module that others have imported stays as it is."""
+    spec = util.find_spec("crawlproj.settings")
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Scrapy's settings for this project, whatever the environment says."""
-    for name in ("REDIS_URL", "REDIS_PASSWORD_FILE", "CRAWL_DATA", "CRAWL_FAST", "CRAWL_CONTACT"):
+    for name in ("REDIS_URL", "REDIS_PASSWORD_FILE", "CRAWL_DATA", "CRAWL_DIRECT", "CRAWL_CONTACT"):
         monkeypatch.delenv(name, raising=False)
     settings = Settings()
-    settings.setmodule(importlib.reload(crawlproj.settings), priority="project")
+    settings.setmodule(load_settings(), priority="project")
     return settings
 
 
@@ -29,7 +39,7 @@ def test_redis_url_and_the_data_directory_come_from_the_environment(monkeypatch:
     monkeypatch.setenv("REDIS_URL", "redis://elsewhere:6379/1")
     monkeypatch.setenv("CRAWL_DATA", "elsewhere")
 
-    module = importlib.reload(crawlproj.settings)
+    module = load_settings()
 
     assert (module.REDIS_URL, module.CRAWL_DATA) == ("redis://elsewhere:6379/1", "elsewhere")
 

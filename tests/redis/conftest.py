@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from tests.redis.shards import PARTITIONS, Shards
 
@@ -21,10 +22,10 @@ START_MS = 1_800_000_000_000
 class FrontierAtHand:
     """A frontier of one partition, held by ``owner``, and what a test asks of it again and again."""
 
-    def __init__(self, door: Door, **options: int) -> None:
-        self.door = door
+    def __init__(self, client: RedisClient, **options: int) -> None:
+        self.client = client
         self.now_ms = START_MS
-        self.frontier = Frontier(door, RUN, 1, now_ms=lambda: self.now_ms, **options)
+        self.frontier = Frontier(client, RUN, 1, now_ms=lambda: self.now_ms, **options)
         self.hold = Hold(0, 0, 0)
 
     async def acquire(self, owner: str = "a", *, delay_ms: int = 1000, ttl_ms: int = 10_000) -> Hold:
@@ -47,7 +48,7 @@ class FrontierAtHand:
         return await self.frontier.unpark({0: domains})
 
     async def meta(self) -> dict[str, str]:
-        flat = await self.door.command("HGETALL", keys.meta(RUN, 0))
+        flat = await self.client.command("HGETALL", keys.meta(RUN, 0))
         items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
         return {name.decode(): value.decode() for name, value in items}
 
@@ -56,21 +57,23 @@ class FrontierAtHand:
 
     async def due_ms(self, domain: str) -> int | None:
         """When *domain* is ready, after the start of the test; None: it is not in `ready`."""
-        score = await self.door.command("ZSCORE", keys.ready(RUN, 0), domain)
+        score = await self.client.command("ZSCORE", keys.ready(RUN, 0), domain)
         return None if score is None else int(float(score)) - START_MS
 
     async def back_ms(self, domain: str) -> float | None:
         """When *domain* is parked no more, after the start of the test; None: it is not parked."""
-        score = await self.door.command("ZSCORE", keys.parked(RUN, 0), domain)
+        score = await self.client.command("ZSCORE", keys.parked(RUN, 0), domain)
         return None if score is None else float(score) - START_MS
 
     async def trapped(self) -> list[str]:
         """The URLs taken for traps, with the reason, oldest first."""
-        return [member.decode() for member in await self.door.command("ZRANGE", keys.trapped(RUN, 0), 0, -1)]
+        return [
+            member.decode() for member in await self.client.command("ZRANGE", keys.trapped(RUN, 0), 0, -1)
+        ]
 
     async def state(self, domain: str) -> dict[str, int | str]:
         """The state of *domain* as the partition knows it."""
-        value = await self.door.command("HGET", keys.domains(RUN, 0), domain)
+        value = await self.client.command("HGET", keys.domains(RUN, 0), domain)
         *numbers, parked = value.decode().split(" ")
         names = ("next", "out", "fails", "admitted", "fetched", "delay", "bytes")
         return dict(zip(names, map(int, numbers), strict=True)) | {"parked": parked}
@@ -78,25 +81,40 @@ class FrontierAtHand:
     async def waiting(self, domain: str, lane: int = 1) -> list[str]:
         return [
             entry.decode()
-            for entry in await self.door.command(
+            for entry in await self.client.command(
                 "LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{domain}", 0, -1
             )
         ]
 
 
 @pytest.fixture
-def at_hand(door: Door) -> FrontierAtHand:
-    return FrontierAtHand(door)
+def at_hand(client: RedisClient) -> FrontierAtHand:
+    return FrontierAtHand(client)
 
 
 @pytest.fixture
-def make_at_hand(door: Door) -> Callable[..., FrontierAtHand]:
-    return lambda **options: FrontierAtHand(door, **options)
+def make_at_hand(client: RedisClient) -> Callable[..., FrontierAtHand]:
+    return lambda **options: FrontierAtHand(client, **options)
 
 
 @pytest.fixture
-async def shards(door: Door) -> AsyncIterator[Shards]:
+async def shards(client: RedisClient) -> AsyncIterator[Shards]:
     """Makes shards of one run; those still there in the end are killed."""
-    made = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=1))
+    made = Shards(client, await Run.open(client, RUN, partitions=PARTITIONS, shards=1))
     yield made
     await made.kill()
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The scripts that Redis has carried out since the test began, by name, in the order of its answers."""
+    seen: list[str] = []
+    run_many = RedisClient.run_many
+
+    async def run_and_record(self: RedisClient, script: str, calls: Sequence[Any]) -> list[Any]:
+        answers = await run_many(self, script, calls)
+        seen.append(script)
+        return answers
+
+    monkeypatch.setattr(RedisClient, "run_many", run_and_record)
+    return seen

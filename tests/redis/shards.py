@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from scrapy.crawler import Crawler
+from scrapy.utils.test import get_crawler
+
+from crawlproj.config import load_config
+from crawlproj.download.client import Answer, HttpRequest
 from crawlproj.errors import CrawlError
-from crawlproj.frontier.feed import Feed, FeedLimits, boot_clock
+from crawlproj.frontier.dispatcher import Dispatcher, boot_clock
+from crawlproj.frontier.exclusions import load_rules
+from crawlproj.frontier.feed import Feed, FeedLimits
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
 from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.pressure import QueueLimits
 from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.robots_turns import RobotsTurns
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.partition import partition_of
-from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.politeness.pacing import DelayRules, Ended, Pacer, Trouble
+from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
+from crawlproj.politeness.pacing import DelayRules, Ending, Pacer, Trouble
 from crawlproj.politeness.robots import RobotRules, RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, pairs
+from crawlproj.redisio.client import RedisClient, pairs
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Figures, Run
+from crawlproj.runs import Run, RunCounters
+from crawlproj.runs.telemetry import Telemetry
+from crawlproj.shard.context import ShardContext, set_context
+from crawlproj.shard.fetch import Fetcher
+from crawlproj.shard.results import Results
+from crawlproj.shard.robotstxt import RobotsTxt
+from crawlproj.shard.stock import write_robots
 
 AGENT = "crawlproj"
 RUN = "web"
@@ -34,9 +49,7 @@ LIMITS = FeedLimits(
     chain_s=2.0,
     lease_s=60.0,
     shard_lease_s=SHARD_LEASE_S,
-    max_attempts=3,
-    queue_soft=5,
-    queue_hard=10,
+    queue=QueueLimits(5, 10),
 )
 #: Too long to end during a test.
 LONG = replace(LIMITS, shard_lease_s=30.0)
@@ -58,9 +71,26 @@ class Shard:
     works: int = 0
     ends: list[tuple[str, CrawlError | None]] = field(default_factory=list)
 
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.feed.dispatcher
+
+    @property
+    def robots(self) -> RobotsTurns:
+        return RobotsTurns(self.dispatcher)
+
+    @property
+    def held(self) -> int:
+        return len(self.dispatcher.leases)
+
+    def settle(
+        self, lease: Lease, outcome: Outcome = Outcome.DONE, reason: str = "", page: bytes = b""
+    ) -> None:
+        self.dispatcher.settle(Settlement(lease, outcome, reason, page=page))
+
     def take(self) -> list[Lease | RobotsFetch]:
         taken = []
-        while (one := self.feed.take()) is not None:
+        while (one := self.dispatcher.take()) is not None:
             taken.append(one)
         return taken
 
@@ -98,15 +128,15 @@ class Shard:
         assert isinstance(fetch, RobotsFetch)
         return fetch
 
-    def fetch(self, lease: Lease, status: int = 200) -> None:
-        self.feed.ended(lease, Ended(status))
-        self.feed.finish(lease)
+    def fetch(self, lease: Lease, status: int = 200, page: bytes = b"") -> None:
+        self.dispatcher.request_ended(lease, Ending(status))
+        self.settle(lease, page=page)
 
-    def fail(self, lease: Lease, ended: Ended | None = None) -> None:
-        """As the middleware and the spider do together."""
-        again = self.feed.ended(lease, ended or Ended(error="dns", error_means=Trouble.SITE))
-        self.feed.judge(lease, Outcome.RETRY if again else Outcome.FAILED, "dns")
-        self.feed.finish(lease)
+    def fail(self, lease: Lease, ending: Ending | None = None) -> None:
+        """As a fetch does whose request failed."""
+        ending = ending or Ending(error="dns", error_means=Trouble.SITE)
+        again = self.dispatcher.request_ended(lease, ending)
+        self.settle(lease, Outcome.RETRY if again else Outcome.FAILED, "dns")
 
     async def kill(self) -> None:
         """As SIGKILL would: no word to anybody."""
@@ -115,12 +145,33 @@ class Shard:
         await asyncio.gather(*self.feed._tasks, return_exceptions=True)
         self.feed._tasks = []
 
+    def fetcher(
+        self,
+        exchange: Callable[[HttpRequest], Awaitable[Answer]],
+        *,
+        count: Callable[[str], None] = lambda name: None,
+        follows_sitemaps: bool = False,
+    ) -> Fetcher:
+        """Return what fetches for this shard, with *exchange* in place of the network."""
+        robots = RobotsTxt(self.robots, AGENT, follows_sitemaps=follows_sitemaps)
+        results = Results(RUN, 0, load_rules(load_config({}))[0], 5)
+        return Fetcher(self.feed, robots, results, write=write_robots, exchange=exchange, count=count)
+
+    def crawler(self) -> Crawler:
+        """Return a crawler whose components find this shard."""
+        crawler, config = get_crawler(), load_config({})
+        run = Run(self.feed.frontier.client, RUN, PARTITIONS)
+        rules, _ = load_rules(config)
+        results = Results(RUN, 0, rules, 5)
+        set_context(crawler, ShardContext(config, run, self.feed, Telemetry(), rules, results))
+        return crawler
+
 
 class Shards:
     """Makes shards of one run."""
 
-    def __init__(self, door: Door, run: Run) -> None:
-        self.door = door
+    def __init__(self, client: RedisClient, run: Run) -> None:
+        self.client = client
         self.run = run
         self.made: list[Shard] = []
 
@@ -142,27 +193,33 @@ class Shards:
         def on_work() -> None:
             shard.works += 1
 
-        # Of another machine, so that nobody can tell whether it is dead before its hold ends.
-        process = process or replace(ProcessName.of_this(), host="elsewhere")
-        feed = Feed(
-            Frontier(self.door, self.run.name, PARTITIONS, domain_bytes=domain_bytes),
-            ShardNumber(self.door, self.run.name, number, process, int(limits.shard_lease_s * 1000)),
-            self.run.read_map,
+        # Of another machine, so that it cannot be known to be dead before its hold ends.
+        process = process or replace(ProcessName.of_this(), machine="elsewhere")
+        dispatcher = Dispatcher(
             Pacer(rules or DelayRules(0.0)),
             Gate(
-                self.door,
+                self.client,
                 self.run.name,
                 PARTITIONS,
                 robots=Robots(AGENT, robots, self.store()) if robots is not None else None,
                 traps=traps,
                 refusal=refusal,
             ),
+            batch=limits.batch,
+            chain_s=limits.chain_s,
+            max_attempts=3,
+            on_work=on_work,
+            failure_page=lambda lease, reason: reason.encode(),
+            clock=lambda: boot_clock() + shard.skew_s,
+        )
+        feed = Feed(
+            Frontier(self.client, self.run.name, PARTITIONS, domain_bytes=domain_bytes),
+            ShardNumber(self.client, self.run.name, number, process, int(limits.shard_lease_s * 1000)),
+            self.run.read_map,
+            dispatcher,
             limits,
             promises=self.run,
-            failure_page=lambda lease, reason: reason.encode(),
-            on_work=on_work,
-            on_end=lambda reason, error: shard.ends.append((reason, error)),
-            clock=lambda: boot_clock() + shard.skew_s,
+            on_stop=lambda reason, error: shard.ends.append((reason, error)),
         )
         feed.starting = starting
         shard = Shard(feed)
@@ -171,49 +228,49 @@ class Shards:
         return shard
 
     def store(self) -> RobotsStore:
-        return RobotsStore(self.door, self.run.name, PARTITIONS, 10_000_000, AGENT)
+        return RobotsStore(self.client, self.run.name, PARTITIONS, 10_000_000, AGENT)
 
-    async def figures(self) -> Figures:
-        return await self.run.figures()
+    async def read_counters(self) -> RunCounters:
+        return await self.run.read_counters()
 
     async def admit(self, *urls: str) -> int:
         """As a process outside would."""
         return (
-            await Frontier(self.door, self.run.name, PARTITIONS).admit(Candidate(url) for url in urls)
+            await Frontier(self.client, self.run.name, PARTITIONS).admit(Candidate(url) for url in urls)
         ).new
 
     async def unpark(self, domain: str) -> int:
         """As a person would."""
-        frontier = Frontier(self.door, self.run.name, PARTITIONS)
+        frontier = Frontier(self.client, self.run.name, PARTITIONS)
         return await frontier.unpark({partition_of(domain, PARTITIONS): [domain]})
 
     async def state(self, domain: str) -> list[str]:
         """What the frontier knows: next out fails admitted fetched delay bytes parked."""
         name = keys.domains(RUN, partition_of(domain, PARTITIONS))
-        value: bytes = await self.door.command("HGET", name, domain)
+        value: bytes = await self.client.command("HGET", name, domain)
         return value.decode().split(" ")
 
     async def parked(self) -> dict[str, str]:
         """The domains set aside, with the reason."""
-        states = await self.door.pipeline([("HGETALL", keys.domains(RUN, p)) for p in range(PARTITIONS)])
+        states = await self.client.pipeline([("HGETALL", keys.domains(RUN, p)) for p in range(PARTITIONS)])
         known = [(domain, state.split(" ")[-1]) for partition in states for domain, state in pairs(partition)]
         return {domain: reason for domain, reason in known if reason != "-"}
 
     async def kill(self) -> None:
         for shard in self.made:
             await shard.kill()
-            if shard.feed._timer:
-                shard.feed._timer.cancel()
+            if shard.dispatcher._timer:
+                shard.dispatcher._timer.cancel()
 
 
 async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
     """In how many seconds each domain is due, by the server's clock."""
-    seconds, micros = await shards.door.command("TIME")
+    seconds, micros = await shards.client.command("TIME")
     now_s = int(seconds) + int(micros) / 1e6
     due = []
     for domain in domains:
         name = keys.ready(RUN, partition_of(domain, PARTITIONS))
-        score = await shards.door.command("ZSCORE", name, domain)
+        score = await shards.client.command("ZSCORE", name, domain)
         assert score is not None, f"{domain} is not ready"
         due.append(float(score) / 1000 - now_s)
     return due

@@ -37,13 +37,13 @@ async def test_a_free_partition_is_acquired_and_every_new_owner_has_a_higher_epo
     assert epochs == [1, 2, 3, 4, 5]
 
 
-async def test_a_partition_owned_is_refused_until_the_hold_ends_and_the_refusal_tells_by_whom(
+async def test_an_owned_partition_is_refused_until_the_hold_ends_and_the_refusal_names_the_owner(
     at_hand: FrontierAtHand,
 ) -> None:
     await take(at_hand, "a")
     at_hand.now_ms += 9_999
 
-    answer = await at_hand.door.run(
+    answer = await at_hand.client.run(
         "acquire_partition", at_hand.frontier._keys(0), ["b", at_hand.now_ms, 10_000, 1000, "{}", ""]
     )
     refused = await take(at_hand, "b")
@@ -64,7 +64,7 @@ async def test_the_owner_may_acquire_again_and_keeps_epoch_and_leases(at_hand: F
     again = await take(at_hand, "a")
 
     assert again == Hold(0, first.epoch, len(leases))
-    assert await at_hand.door.command("ZCARD", keys.leases(RUN, 0)) == 2
+    assert await at_hand.client.command("ZCARD", keys.leases(RUN, 0)) == 2
     at_hand.now_ms += 9_000
     assert await take(at_hand, "b") is None
 
@@ -82,7 +82,7 @@ async def test_having_no_one_to_inherit_from_opens_no_door(at_hand: FrontierAtHa
     assert await take(at_hand, "b", heir_of="") is None
 
 
-async def test_what_a_dead_owner_had_on_loan_waits_again_in_its_order_before_the_others(
+async def test_leases_of_a_dead_owner_wait_again_in_order_before_the_others(
     at_hand: FrontierAtHand,
 ) -> None:
     await at_hand.acquire("a")
@@ -101,7 +101,7 @@ async def test_what_a_dead_owner_had_on_loan_waits_again_in_its_order_before_the
 
     assert [await at_hand.waiting("a.test", lane) for lane in range(3)] == before
     assert hold.number == 21
-    assert await at_hand.door.command("EXISTS", keys.leases(RUN, 0)) == 0
+    assert await at_hand.client.command("EXISTS", keys.leases(RUN, 0)) == 0
     assert (await at_hand.state("a.test"))["out"] == 0
     assert (await at_hand.count("waiting"), await at_hand.count("reclaimed")) == (30, 20)
 
@@ -167,7 +167,7 @@ async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ende
     assert await at_hand.due_ms("a.test") == 20_000 + waits_ms
 
 
-async def test_what_a_dead_owner_had_on_loan_of_a_parked_domain_waits_with_it(
+async def test_leases_of_a_dead_owner_of_a_parked_domain_wait_with_it(
     at_hand: FrontierAtHand,
 ) -> None:
     await at_hand.acquire("a")

@@ -12,7 +12,8 @@ import pytest
 
 from crawlproj.frontier.addresses import BRIEF_S, AddressGate, Visit
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, ScriptError
+from crawlproj.redisio.answers import ScriptError
+from crawlproj.redisio.client import RedisClient
 from tests.conftest import RedisServer
 from tests.redis.conftest import RUN
 from tests.redis.shards import until
@@ -22,19 +23,21 @@ OTHER_IP = "192.0.2.2"
 
 
 @pytest.fixture
-async def doors(door: Door, redis_url: str, tmp_path: Path) -> AsyncIterator[list[Door]]:
+async def clients(client: RedisClient, redis_url: str, tmp_path: Path) -> AsyncIterator[list[RedisClient]]:
     """Two processes' worth."""
-    second = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
-    yield [door, second]
+    second = await RedisClient.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+    yield [client, second]
     await second.close()
 
 
-async def is_inside(door: Door, ip: str = IP) -> bool:
-    return bool(await door.command("HEXISTS", keys.address(RUN, ip), "token"))
+async def is_inside(client: RedisClient, ip: str = IP) -> bool:
+    return bool(await client.command("HEXISTS", keys.address(RUN, ip), "token"))
 
 
-async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(doors: list[Door]) -> None:
-    gates = [AddressGate(door, RUN, 0.08) for door in doors]
+async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(
+    clients: list[RedisClient],
+) -> None:
+    gates = [AddressGate(client, RUN, 0.08) for client in clients]
     seen: list[tuple[float, float]] = []
 
     async def crawl(gate: AddressGate, domain: str) -> None:
@@ -55,26 +58,26 @@ async def test_callers_of_two_shards_come_one_at_a_time_with_a_delay_between(doo
     assert min(after[0] - before[1] for before, after in pairwise(seen)) >= 0.08
 
 
-async def test_a_visit_to_the_same_address_twice_is_one(door: Door) -> None:
-    visit = AddressGate(door, RUN, 60.0).visit("a.test")
+async def test_a_visit_to_the_same_address_twice_is_one(client: RedisClient) -> None:
+    visit = AddressGate(client, RUN, 60.0).visit("a.test")
 
     assert await visit.enter(IP, 30.0) == 0
     assert await visit.enter(IP, 30.0) == 0
 
 
-async def test_a_visit_to_another_address_leaves_the_first(door: Door) -> None:
-    visit = AddressGate(door, RUN, 60.0).visit("a.test")
+async def test_a_visit_to_another_address_leaves_the_first(client: RedisClient) -> None:
+    visit = AddressGate(client, RUN, 60.0).visit("a.test")
     await visit.enter(IP, 30.0)
 
     assert await visit.enter(OTHER_IP, 30.0) == 0
 
-    assert not await is_inside(door)
-    assert await is_inside(door, OTHER_IP)
+    assert not await is_inside(client)
+    assert await is_inside(client, OTHER_IP)
 
 
-async def test_a_brief_wait_is_waited_out_and_a_longer_one_is_not(door: Door) -> None:
+async def test_a_brief_wait_is_waited_out_and_a_longer_one_is_not(client: RedisClient) -> None:
     for delay_s, is_let_in in ((BRIEF_S / 2, True), (BRIEF_S * 4, False)):
-        gate = AddressGate(door, RUN, delay_s)
+        gate = AddressGate(client, RUN, delay_s)
         first, second = gate.visit("a.test"), gate.visit("b.test")
         await first.enter(f"{IP} {delay_s}", 30.0)
         await first.leave()
@@ -84,21 +87,21 @@ async def test_a_brief_wait_is_waited_out_and_a_longer_one_is_not(door: Door) ->
         assert (wait_s == 0) is is_let_in
 
 
-async def test_who_was_not_let_in_does_not_end_the_visit_of_another(door: Door) -> None:
-    gate = AddressGate(door, RUN, 60.0)
+async def test_a_refused_visit_does_not_end_the_visit_of_another(client: RedisClient) -> None:
+    gate = AddressGate(client, RUN, 60.0)
     await gate.visit("a.test").enter(IP, 30.0)
     refused = gate.visit("b.test")
 
     assert await refused.enter(IP, 30.0) >= 60
     await refused.leave()
 
-    assert await is_inside(door)
+    assert await is_inside(client)
 
 
-async def test_a_visit_that_never_began_may_be_left(door: Door) -> None:
-    await AddressGate(door, RUN, 60.0).visit("a.test").leave()
+async def test_a_visit_that_never_began_may_be_left(client: RedisClient) -> None:
+    await AddressGate(client, RUN, 60.0).visit("a.test").leave()
 
-    assert await door.command("DBSIZE") == 0
+    assert await client.command("DBSIZE") == 0
 
 
 async def download(visit: Visit, entered: Callable[[], None] = lambda: None) -> None:
@@ -112,8 +115,10 @@ async def download(visit: Visit, entered: Callable[[], None] = lambda: None) -> 
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_download_cancelled_at_any_moment_of_its_entry_leaves(door: Door, turns: int) -> None:
-    task = asyncio.create_task(download(AddressGate(door, RUN, 0.0).visit("a.test")))
+async def test_a_download_cancelled_at_any_moment_of_its_entry_leaves(
+    client: RedisClient, turns: int
+) -> None:
+    task = asyncio.create_task(download(AddressGate(client, RUN, 0.0).visit("a.test")))
     for _ in range(turns):
         await asyncio.sleep(0)
 
@@ -125,23 +130,23 @@ async def test_a_download_cancelled_at_any_moment_of_its_entry_leaves(door: Door
     # Whatever is still on its way to Redis.
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.gather(*others, return_exceptions=True)
-    assert not await is_inside(door)
+    assert not await is_inside(client)
 
 
-async def test_a_download_cancelled_while_it_waits_for_the_answer_leaves(door: Door) -> None:
+async def test_a_download_cancelled_while_it_waits_for_the_answer_leaves(client: RedisClient) -> None:
     entered = asyncio.Event()
-    task = asyncio.create_task(download(AddressGate(door, RUN, 0.0).visit("a.test"), entered.set))
+    task = asyncio.create_task(download(AddressGate(client, RUN, 0.0).visit("a.test"), entered.set))
     await entered.wait()
-    assert await is_inside(door)
+    assert await is_inside(client)
 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    assert not await is_inside(door)
+    assert not await is_inside(client)
 
 
-async def test_leaving_does_not_overtake_an_entry_that_takes_its_time(door: Door) -> None:
-    gate = AddressGate(door, RUN, 0.0)
+async def test_leaving_does_not_overtake_an_entry_that_takes_its_time(client: RedisClient) -> None:
+    gate = AddressGate(client, RUN, 0.0)
     delivered = asyncio.Event()
 
     async def enter_late() -> float:
@@ -150,18 +155,18 @@ async def test_leaving_does_not_overtake_an_entry_that_takes_its_time(door: Door
 
     leaving = asyncio.create_task(gate.leave_after(asyncio.create_task(enter_late()), IP, b"token"))
     for _ in range(20):
-        await door.command("PING")
+        await client.command("PING")
     delivered.set()
     await leaving
 
-    assert not await is_inside(door)
+    assert not await is_inside(client)
 
 
 async def test_the_end_of_a_killed_shards_request_is_not_waited_for_longer_than_it_may_take(
-    door: Door,
+    client: RedisClient,
 ) -> None:
     now_ms = 1_800_000_000_000
-    gate = AddressGate(door, RUN, 1.0, now_ms=lambda: now_ms)
+    gate = AddressGate(client, RUN, 1.0, now_ms=lambda: now_ms)
     await gate.visit("killed.test").enter(IP, 5.0)
 
     now_ms += 5000
@@ -172,12 +177,12 @@ async def test_the_end_of_a_killed_shards_request_is_not_waited_for_longer_than_
     assert await gate.visit("b.test").enter(IP, 5.0) == 0
 
 
-async def test_while_redis_is_away_a_download_is_put_off_in_time_and_leaves_later(
+async def test_while_redis_is_unreachable_a_download_is_put_off_in_time_and_leaves_later(
     redis_server_factory: Callable[..., RedisServer], tmp_path: Path
 ) -> None:
     server = redis_server_factory()
-    door = await Door.open(url=server.url, data_dir=tmp_path, wait_s=10)
-    visit = AddressGate(door, RUN, 3.0).visit("a.test")
+    client = await RedisClient.open(url=server.url, data_dir=tmp_path, wait_s=10)
+    visit = AddressGate(client, RUN, 3.0).visit("a.test")
     server.pause()
 
     wait_s = await visit.enter(IP, 0.2)
@@ -186,31 +191,31 @@ async def test_while_redis_is_away_a_download_is_put_off_in_time_and_leaves_late
     await leaving
 
     assert wait_s == 3.0
-    assert not await is_inside(door)
-    await door.close()
+    assert not await is_inside(client)
+    await client.close()
 
 
-async def test_many_who_come_together_share_a_round_trip(door: Door) -> None:
-    gate = AddressGate(door, RUN, 60.0)
-    before = await calls_seen(door)
+async def test_concurrent_calls_share_a_round_trip(client: RedisClient) -> None:
+    gate = AddressGate(client, RUN, 60.0)
+    before = await calls_seen(client)
 
     waits_s = await asyncio.gather(
         *(gate.visit(f"d{n}.test").enter(f"192.0.2.{n}", 30.0) for n in range(100))
     )
 
     assert set(waits_s) == {0.0}
-    assert (await calls_seen(door)) - before <= 10
+    assert (await calls_seen(client)) - before <= 10
 
 
-async def calls_seen(door: Door) -> int:
+async def calls_seen(client: RedisClient) -> int:
     """How often Redis read something from its clients."""
-    info: bytes = await door.command("INFO", "stats")
+    info: bytes = await client.command("INFO", "stats")
     return int(info.split(b"total_reads_processed:")[1].split()[0])
 
 
-async def test_an_error_of_redis_reaches_everybody_who_waits_for_it(door: Door) -> None:
-    gate = AddressGate(door, RUN, 60.0)
-    await door.command("SET", keys.address(RUN, IP), "not a hash")
+async def test_an_error_of_redis_reaches_all_waiters(client: RedisClient) -> None:
+    gate = AddressGate(client, RUN, 60.0)
+    await client.command("SET", keys.address(RUN, IP), "not a hash")
     visits = [gate.visit(f"d{n}.test") for n in range(3)]
 
     errors = await asyncio.gather(*(visit.enter(IP, 30.0) for visit in visits), return_exceptions=True)
@@ -220,8 +225,8 @@ async def test_an_error_of_redis_reaches_everybody_who_waits_for_it(door: Door) 
     assert await gate.visit("d.test").enter(OTHER_IP, 30.0) == 0
 
 
-async def test_no_task_is_left_behind(door: Door) -> None:
-    gate = AddressGate(door, RUN, 0.0)
+async def test_no_task_is_left_behind(client: RedisClient) -> None:
+    gate = AddressGate(client, RUN, 0.0)
     visit = gate.visit("a.test")
     await visit.enter(IP, 30.0)
     await visit.leave()

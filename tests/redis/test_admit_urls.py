@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crawlproj.frontier.frontier import Admitted
-from crawlproj.model.records import Candidate, Outcome, Settlement
+from crawlproj.model.records import Candidate, Outcome, Settlement, new_mark
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 if TYPE_CHECKING:
     from tests.redis.conftest import FrontierAtHand
@@ -25,11 +25,11 @@ async def admit_marks(at_hand: FrontierAtHand, marks: list[int]) -> Admitted:
     )
 
 
-async def seen_buckets(door: Door) -> list[str]:
+async def seen_buckets(client: RedisClient) -> list[str]:
     found: list[str] = []
     cursor: bytes | int = b"0"
     while True:
-        cursor, names = await door.command(
+        cursor, names = await client.command(
             "SCAN", cursor, "MATCH", keys.seen_prefix(RUN, 0) + "*", "COUNT", 1000
         )
         found += (name.decode() for name in names)
@@ -38,13 +38,13 @@ async def seen_buckets(door: Door) -> list[str]:
 
 
 @pytest.fixture
-async def wakes(door: Door, at_hand: FrontierAtHand) -> AsyncIterator[Callable[[], list[bytes]]]:
+async def wakes(client: RedisClient, at_hand: FrontierAtHand) -> AsyncIterator[Callable[[], list[bytes]]]:
     """What was published to the owners so far, read in the order Redis sent it."""
-    async with door.subscribe(keys.wake_channel(RUN)) as messages:
+    async with client.subscribe(keys.wake_channel(RUN)) as messages:
         await anext(messages)
 
         async def heard() -> list[bytes]:
-            await door.command("PUBLISH", keys.wake_channel(RUN), "end")
+            await client.command("PUBLISH", keys.wake_channel(RUN), "end")
             words: list[bytes] = []
             async for message in messages:
                 if message is None:
@@ -58,7 +58,7 @@ async def wakes(door: Door, at_hand: FrontierAtHand) -> AsyncIterator[Callable[[
 
 
 async def test_deduplication_is_exact_and_compact_over_a_hundred_thousand_urls(
-    door: Door, at_hand: FrontierAtHand
+    client: RedisClient, at_hand: FrontierAtHand
 ) -> None:
     chance = random.Random(7)
     marks = [chance.getrandbits(63) for _ in range(100_000)]
@@ -73,8 +73,8 @@ async def test_deduplication_is_exact_and_compact_over_a_hundred_thousand_urls(
     assert (first.new, again.new, second.new) == (half, 0, half)
     assert (again.seen, second.seen) == (half, 10_000)
 
-    buckets = await seen_buckets(door)
-    facts = await door.pipeline(
+    buckets = await seen_buckets(client)
+    facts = await client.pipeline(
         [
             (*command, bucket)
             for bucket in buckets
@@ -88,7 +88,9 @@ async def test_deduplication_is_exact_and_compact_over_a_hundred_thousand_urls(
     assert sum(usages) / len(marks) <= 16
 
 
-async def test_every_mark_is_in_exactly_one_bucket_at_every_size(door: Door, at_hand: FrontierAtHand) -> None:
+async def test_every_mark_is_in_exactly_one_bucket_at_every_size(
+    client: RedisClient, at_hand: FrontierAtHand
+) -> None:
     chance = random.Random(8)
     marks: set[int] = set()
 
@@ -98,8 +100,8 @@ async def test_every_mark_is_in_exactly_one_bucket_at_every_size(door: Door, at_
         await admit_marks(at_hand, more)
         stored = [
             int(mark)
-            for bucket in await seen_buckets(door)
-            for mark in await door.command("SMEMBERS", bucket)
+            for bucket in await seen_buckets(client)
+            for mark in await client.command("SMEMBERS", bucket)
         ]
 
         assert sorted(stored) == sorted(marks)
@@ -186,16 +188,18 @@ async def test_a_url_refused_by_the_budget_is_not_marked_as_seen(
     assert await wide.admit("https://a.test/1", "https://a.test/2") == 1
 
 
-async def test_a_candidate_without_mark_is_always_admitted_and_leaves_no_trace_in_seen(
-    door: Door, at_hand: FrontierAtHand
+async def test_candidates_wanted_again_are_admitted_each_but_a_repetition_counts_once(
+    at_hand: FrontierAtHand,
 ) -> None:
-    unmarked = [Candidate("https://a.test/", mark=None)] * 2
+    await at_hand.admit("https://a.test/")
+    again = [Candidate("https://a.test/", mark=new_mark()) for _ in range(2)]
 
-    admitted = await at_hand.frontier.admit(unmarked)
+    first = await at_hand.frontier.admit(again)
+    # The answer was lost.
+    repeated = await at_hand.frontier.admit(again)
 
-    assert admitted.new == 2
-    assert await seen_buckets(door) == []
-    assert await at_hand.admit("https://a.test/") == 1
+    assert (first, repeated) == (Admitted(new=2), Admitted(seen=2))
+    assert await at_hand.count("waiting") == 3
 
 
 async def test_a_new_domain_is_ready_at_once_and_a_resting_one_when_it_is_due(
@@ -281,7 +285,7 @@ async def test_an_owner_that_looks_again_before_the_new_url_is_due_sleeps_on(
     assert await wakes() == [b"0"]
 
 
-async def test_nobody_is_woken_for_a_url_seen_before(at_hand: FrontierAtHand, wakes) -> None:
+async def test_no_shard_is_woken_for_a_known_url(at_hand: FrontierAtHand, wakes) -> None:
     await at_hand.acquire()
     await at_hand.admit("https://a.test/")
     [lease] = await at_hand.lease()
@@ -293,13 +297,15 @@ async def test_nobody_is_woken_for_a_url_seen_before(at_hand: FrontierAtHand, wa
     assert await wakes() == []
 
 
-async def test_the_servers_clock_is_used_when_none_is_given(door: Door, at_hand: FrontierAtHand) -> None:
+async def test_the_servers_clock_is_used_when_none_is_given(
+    client: RedisClient, at_hand: FrontierAtHand
+) -> None:
     at_hand.now_ms = 0
-    before_s = (await door.command("TIME"))[0]
+    before_s = (await client.command("TIME"))[0]
 
     await at_hand.admit("https://a.test/")
 
-    score = await door.command("ZSCORE", keys.ready(RUN, 0), "a.test")
+    score = await client.command("ZSCORE", keys.ready(RUN, 0), "a.test")
     assert 0 <= float(score) / 1000 - int(before_s) < 10
 
 

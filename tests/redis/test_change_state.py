@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, pairs
+from crawlproj.redisio.client import RedisClient, pairs
 
 RECORD = keys.run_record("web")
 CHANNEL = keys.wake_channel("web")
@@ -15,21 +15,23 @@ CHANNEL = keys.wake_channel("web")
 NOW_MS = 1_800_000_000_000
 
 
-async def change(door: Door, state: str, *before: str, now_ms: int = NOW_MS, reason: str = "") -> str:
-    was: bytes = await door.run("change_state", [RECORD], [state, reason, now_ms, CHANNEL, *before])
+async def change(
+    client: RedisClient, state: str, *before: str, now_ms: int = NOW_MS, reason: str = ""
+) -> str:
+    was: bytes = await client.run("change_state", [RECORD], [state, reason, now_ms, CHANNEL, "", *before])
     return was.decode()
 
 
-async def fields(door: Door) -> dict[str, str]:
-    return dict(pairs(await door.command("HGETALL", RECORD)))
+async def fields(client: RedisClient) -> dict[str, str]:
+    return dict(pairs(await client.command("HGETALL", RECORD)))
 
 
-async def test_a_run_in_one_of_the_states_named_comes_into_the_new_one(door: Door) -> None:
-    await door.command("HSET", RECORD, "state", "created")
+async def test_a_run_in_one_of_the_states_named_comes_into_the_new_one(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "created")
 
-    assert await change(door, "running", "paused", "created", reason="why") == "created"
+    assert await change(client, "running", "paused", "created", reason="why") == "created"
 
-    assert await fields(door) == {
+    assert await fields(client) == {
         "state": "running",
         "reason": "why",
         "since_ms": str(NOW_MS),
@@ -38,61 +40,63 @@ async def test_a_run_in_one_of_the_states_named_comes_into_the_new_one(door: Doo
 
 
 @pytest.mark.parametrize("before", [(), ("paused",), ("paused", "finished")])
-async def test_a_run_in_another_state_stays_as_it_is(door: Door, before: tuple[str, ...]) -> None:
-    await door.command("HSET", RECORD, "state", "created")
+async def test_a_run_in_another_state_stays_as_it_is(client: RedisClient, before: tuple[str, ...]) -> None:
+    await client.command("HSET", RECORD, "state", "created")
 
-    assert await change(door, "running", *before) == "created"
+    assert await change(client, "running", *before) == "created"
 
-    assert await fields(door) == {"state": "created"}
-
-
-async def test_a_run_that_is_gone_is_not_made_again(door: Door) -> None:
-    assert await change(door, "running", "created", "running") == ""
-
-    assert await door.command("EXISTS", RECORD) == 0
+    assert await fields(client) == {"state": "created"}
 
 
-async def test_the_same_state_again_changes_nothing(door: Door) -> None:
-    await door.command("HSET", RECORD, "state", "running")
-    await change(door, "stopped", "running", reason="max_pages")
-    once = await fields(door)
+async def test_a_run_that_is_gone_is_not_made_again(client: RedisClient) -> None:
+    assert await change(client, "running", "created", "running") == ""
 
-    assert await change(door, "stopped", "running", "stopped", now_ms=NOW_MS + 5, reason="asked") == "stopped"
-
-    assert await fields(door) == once
+    assert await client.command("EXISTS", RECORD) == 0
 
 
-async def test_time_is_added_up_when_a_run_leaves_running(door: Door) -> None:
-    await door.command("HSET", RECORD, "state", "created")
+async def test_the_same_state_again_changes_nothing(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "running")
+    await change(client, "stopped", "running", reason="max_pages")
+    once = await fields(client)
+
+    assert (
+        await change(client, "stopped", "running", "stopped", now_ms=NOW_MS + 5, reason="asked") == "stopped"
+    )
+
+    assert await fields(client) == once
+
+
+async def test_time_is_added_up_when_a_run_leaves_running(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "created")
 
     for now_ms, state in [(0, "running"), (700, "paused"), (900, "running"), (950, "stopped")]:
-        await change(door, state, "created", "running", "paused", now_ms=NOW_MS + now_ms)
+        await change(client, state, "created", "running", "paused", now_ms=NOW_MS + now_ms)
 
-    assert (await fields(door))["ran_ms"] == "750"
-
-
-async def test_a_record_without_times_and_a_clock_that_went_back_count_nothing(door: Door) -> None:
-    await door.command("HSET", RECORD, "state", "running")
-    await change(door, "paused", "running")
-    assert (await fields(door))["ran_ms"] == "0"
-    await change(door, "running", "paused")
-
-    await change(door, "paused", "running", now_ms=NOW_MS - 1000)
-
-    assert (await fields(door))["ran_ms"] == "0"
+    assert (await fields(client))["ran_ms"] == "750"
 
 
-async def test_processes_hear_of_a_change_and_of_nothing_else(door: Door) -> None:
-    await door.command("HSET", RECORD, "state", "running")
+async def test_a_record_without_times_and_a_clock_that_went_back_count_nothing(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "running")
+    await change(client, "paused", "running")
+    assert (await fields(client))["ran_ms"] == "0"
+    await change(client, "running", "paused")
+
+    await change(client, "paused", "running", now_ms=NOW_MS - 1000)
+
+    assert (await fields(client))["ran_ms"] == "0"
+
+
+async def test_processes_hear_of_a_change_and_of_nothing_else(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "running")
     heard: list[bytes] = []
 
-    async with door.subscribe(CHANNEL) as messages:
+    async with client.subscribe(CHANNEL) as messages:
         # The first message says that the subscription stands.
         assert await anext(messages) is None
-        await change(door, "running", "running")
-        await change(door, "finished", "created")
-        await change(door, "paused", "running")
-        await door.command("PUBLISH", CHANNEL, "last")
+        await change(client, "running", "running")
+        await change(client, "finished", "created")
+        await change(client, "paused", "running")
+        await client.command("PUBLISH", CHANNEL, "last")
         async with asyncio.timeout(5):
             while b"last" not in heard:
                 message = await anext(messages)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -9,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import BadSetting, Fenced, RedisAway, RedisRefused
-from crawlproj.redisio import client
-from crawlproj.redisio.client import Door, ScriptError, redact
+from crawlproj.config import load_config
+from crawlproj.errors import BadSetting, Fenced, RedisRefused, RedisUnreachable
+from crawlproj.redisio import retry, subscription
+from crawlproj.redisio.answers import ScriptError
+from crawlproj.redisio.client import CONNECTIONS, RedisClient
+from crawlproj.redisio.connection import redact
 from crawlproj.redisio.scripts import BadScript, Scripts
+from tests.loopclock import LoopClock
+from tests.ports import HeldPorts
 
 LUA = {
     "add_one": "-- add_one: count.\n-- KEYS[1] counter  string\nreturn redis.call('INCR', KEYS[1])\n",
@@ -28,7 +34,7 @@ LUA = {
     "not_lua": "-- not_lua: a typing error.\nreturn return\n",
 }
 MakeServer = Callable[..., Any]
-OpenDoor = Callable[..., Awaitable[Door]]
+OpenClient = Callable[..., Awaitable[RedisClient]]
 
 
 @pytest.fixture
@@ -41,23 +47,25 @@ def scripts(tmp_path: Path) -> Scripts:
 
 
 @pytest.fixture
-async def open_door(tmp_path: Path, scripts: Scripts) -> AsyncIterator[OpenDoor]:
-    opened: list[Door] = []
+async def open_client(tmp_path: Path, scripts: Scripts) -> AsyncIterator[OpenClient]:
+    opened: list[RedisClient] = []
 
-    async def open_one(url: str, **more: Any) -> Door:
-        opened.append(await Door.open(url=url, data_dir=tmp_path, scripts=scripts, **{"wait_s": 20, **more}))
+    async def open_one(url: str, **more: Any) -> RedisClient:
+        opened.append(
+            await RedisClient.open(url=url, data_dir=tmp_path, scripts=scripts, **{"wait_s": 20, **more})
+        )
         return opened[-1]
 
     yield open_one
-    for door in opened:
-        await door.close()
+    for client in opened:
+        await client.close()
 
 
 @pytest.fixture
-async def scripted(open_door: OpenDoor, redis_url: str) -> Door:
-    door = await open_door(redis_url)
-    await door.command("FLUSHDB")
-    return door
+async def scripted(open_client: OpenClient, redis_url: str) -> RedisClient:
+    client = await open_client(redis_url)
+    await client.command("FLUSHDB")
+    return client
 
 
 async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
@@ -69,18 +77,11 @@ async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if record.name == client.__name__ and record.levelno == level
+        if record.name.startswith("crawlproj.redisio.") and record.levelno == level
     ]
 
 
@@ -99,24 +100,24 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     ],
 )
 async def test_every_kind_of_argument_arrives(
-    door: Door, argument: str | bytes | float, arrives: bytes
+    client: RedisClient, argument: str | bytes | float, arrives: bytes
 ) -> None:
-    assert await door.pipeline([("ECHO", argument), ("ECHO", "next")]) == [arrives, b"next"]
+    assert await client.pipeline([("ECHO", argument), ("ECHO", "next")]) == [arrives, b"next"]
 
 
-async def test_a_script_runs_by_name(scripted: Door) -> None:
+async def test_a_script_runs_by_name(scripted: RedisClient) -> None:
     assert await scripted.run("add_one", ["k"], []) == 1
     assert await scripted.run("put_value", ["v"], [b"\xff\x00"]) == b"\xff\x00"
 
 
-async def test_a_script_that_redis_forgot_is_loaded_again(scripted: Door) -> None:
+async def test_a_script_that_redis_forgot_is_loaded_again(scripted: RedisClient) -> None:
     await scripted.run("add_one", ["k"], [])
     await scripted.command("SCRIPT FLUSH")
 
     assert await scripted.run("add_one", ["k"], []) == 2
 
 
-async def test_many_calls_of_a_forgotten_script_are_answered_in_order(scripted: Door) -> None:
+async def test_many_calls_of_a_forgotten_script_are_answered_in_order(scripted: RedisClient) -> None:
     await scripted.command("SCRIPT FLUSH")
 
     answers = await scripted.run_many("put_value", [([f"k{n}"], [n]) for n in range(50)])
@@ -124,13 +125,13 @@ async def test_many_calls_of_a_forgotten_script_are_answered_in_order(scripted: 
     assert answers == [str(n).encode() for n in range(50)]
 
 
-async def test_no_calls_have_no_answers(scripted: Door) -> None:
+async def test_no_calls_have_no_answers(scripted: RedisClient) -> None:
     assert await scripted.run_many("add_one", []) == []
     assert await scripted.pipeline([]) == []
     assert await scripted.pipeline([], transaction=True) == []
 
 
-async def test_when_one_of_many_calls_fails_the_others_are_carried_out(scripted: Door) -> None:
+async def test_when_one_of_many_calls_fails_the_others_are_carried_out(scripted: RedisClient) -> None:
     await scripted.command("RPUSH", "list", "x")
 
     with pytest.raises(ScriptError, match="wrong kind of value"):
@@ -139,25 +140,25 @@ async def test_when_one_of_many_calls_fails_the_others_are_carried_out(scripted:
     assert await scripted.pipeline([("GET", "a"), ("GET", "b")]) == [b"1", b"1"]
 
 
-async def test_a_wrong_number_of_keys_is_refused_before_redis_is_asked(scripted: Door) -> None:
+async def test_a_wrong_number_of_keys_is_refused_before_redis_is_asked(scripted: RedisClient) -> None:
     with pytest.raises(BadScript, match=r"add_one\.lua takes 1 keys \('counter',\), not 2"):
         await scripted.run("add_one", ["a", "b"], [])
 
     assert await scripted.command("EXISTS", "a") == 0
 
 
-async def test_a_fenced_answer_raises_fenced(scripted: Door) -> None:
+async def test_a_fenced_answer_raises_fenced(scripted: RedisClient) -> None:
     with pytest.raises(Fenced, match="FENCED epoch 7 is over"):
         await scripted.run("refuse_epoch", ["k"], [7])
 
 
 @pytest.mark.parametrize("name", ["break_down", "not_lua"])
-async def test_a_broken_script_raises_and_is_not_repeated_for_ever(scripted: Door, name: str) -> None:
+async def test_a_broken_script_raises_and_is_not_repeated_for_ever(scripted: RedisClient, name: str) -> None:
     with pytest.raises(ScriptError):
         await scripted.run(name, [], [])
 
 
-async def test_a_wrong_command_raises_what_redis_said(scripted: Door) -> None:
+async def test_a_wrong_command_raises_what_redis_said(scripted: RedisClient) -> None:
     with pytest.raises(ScriptError, match="unknown command"):
         await scripted.command("NOSUCH")
 
@@ -165,34 +166,34 @@ async def test_a_wrong_command_raises_what_redis_said(scripted: Door) -> None:
 # Commands
 
 
-async def test_a_transaction_happens_at_once_and_answers_in_order(scripted: Door) -> None:
+async def test_a_transaction_happens_at_once_and_answers_in_order(scripted: RedisClient) -> None:
     answers = await scripted.pipeline([("SET", "a", 1), ("INCR", "a"), ("GET", "a")], transaction=True)
 
     assert answers == [b"OK", 2, b"2"]
 
 
-async def test_a_transaction_with_a_wrong_command_changes_nothing(scripted: Door) -> None:
+async def test_a_transaction_with_a_wrong_command_changes_nothing(scripted: RedisClient) -> None:
     with pytest.raises(ScriptError, match="unknown command"):
         await scripted.pipeline([("SET", "a", 1), ("NOSUCH",)], transaction=True)
 
     assert await scripted.command("EXISTS", "a") == 0
 
 
-async def test_hundreds_of_calls_at_once_share_few_connections(scripted: Door) -> None:
+async def test_hundreds_of_calls_at_once_share_few_connections(scripted: RedisClient) -> None:
     answers = await asyncio.gather(*(scripted.command("INCR", "k") for _ in range(300)))
 
     assert sorted(answers) == list(range(1, 301))
-    assert (await scripted.command("CLIENT LIST")).count(b"\n") <= client.CONNECTIONS
+    assert (await scripted.command("CLIENT LIST")).count(b"\n") <= CONNECTIONS
 
 
-async def test_a_blocking_command_returns_none_when_its_time_is_up(scripted: Door) -> None:
+async def test_a_blocking_command_returns_none_when_its_time_is_up(scripted: RedisClient) -> None:
     assert await scripted.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=0.02) is None
 
 
-async def test_a_blocking_command_does_not_hold_up_the_others(scripted: Door) -> None:
+async def test_a_blocking_command_does_not_hold_up_the_others(scripted: RedisClient) -> None:
     blocked = [
         asyncio.create_task(scripted.block("BLMOVE", f"from{n}", "to", "LEFT", "RIGHT", timeout_s=10))
-        for n in range(client.CONNECTIONS + 2)
+        for n in range(CONNECTIONS + 2)
     ]
 
     for n in range(len(blocked)):
@@ -201,48 +202,48 @@ async def test_a_blocking_command_does_not_hold_up_the_others(scripted: Door) ->
     assert await asyncio.gather(*blocked) == [b"x"] * len(blocked)
 
 
-# Redis away
+# Redis unreachable
 
 
-async def test_redis_away_in_the_middle_is_one_warning_and_all_calls_complete(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+async def test_redis_unreachable_in_the_middle_is_one_warning_and_all_calls_complete(
+    redis_server_factory: MakeServer, open_client: OpenClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     server = redis_server_factory("--appendonly", "yes", "--appendfsync", "always")
-    door = await open_door(server.url)
-    await door.run("put_value", ["before"], ["kept"])
+    client = await open_client(server.url)
+    await client.run("put_value", ["before"], ["kept"])
 
     server.kill()
-    calls = [asyncio.create_task(door.run("put_value", [f"k{n}"], [n])) for n in range(40)]
-    blocked = asyncio.create_task(door.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=10))
-    await until(lambda: door.is_away)
+    calls = [asyncio.create_task(client.run("put_value", [f"k{n}"], [n])) for n in range(40)]
+    blocked = asyncio.create_task(client.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=10))
+    await until(lambda: client.retry.is_waiting)
     server.start()
     answers = await asyncio.gather(*calls)
-    await door.command("RPUSH", "from", "x")
+    await client.command("RPUSH", "from", "x")
 
     assert answers == [str(n).encode() for n in range(40)]
     assert await blocked == b"x"
-    assert await door.command("GET", "before") == b"kept"
-    assert not door.is_away
+    assert await client.command("GET", "before") == b"kept"
+    assert not client.retry.is_waiting
     [warning] = lines(caplog, logging.WARNING)
     assert warning.startswith(f"Redis at {server.socket} did not answer")
-    assert warning.endswith("; waiting up to 20 s")
+    assert warning.endswith("; retrying for up to 20 s")
     assert lines(caplog, logging.INFO) == [f"Redis at {server.socket} is back"]
 
 
 async def test_a_redis_that_does_not_answer_in_time_is_asked_again(
     redis_server_factory: MakeServer,
-    open_door: OpenDoor,
+    open_client: OpenClient,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = redis_server_factory()
-    door = await open_door(server.url)
-    monkeypatch.setattr(client, "ANSWER_S", 0.05)
+    client = await open_client(server.url)
+    monkeypatch.setattr(retry, "ANSWER_S", 0.05)
 
     server.pause()
-    call = asyncio.create_task(door.run("put_value", ["k"], ["v"]))
-    await until(lambda: door.is_away)
+    call = asyncio.create_task(client.run("put_value", ["k"], ["v"]))
+    await until(lambda: client.retry.is_waiting)
     server.unpause()
 
     assert await call == b"v"
@@ -251,41 +252,43 @@ async def test_a_redis_that_does_not_answer_in_time_is_asked_again(
 
 
 async def test_a_restart_between_two_calls_goes_unnoticed(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+    redis_server_factory: MakeServer, open_client: OpenClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = redis_server_factory()
-    door = await open_door(server.url)
-    await asyncio.gather(*(door.command("PING") for _ in range(20)))
+    client = await open_client(server.url)
+    await asyncio.gather(*(client.command("PING") for _ in range(20)))
 
     server.kill()
     server.start()
 
-    assert await door.command("PING") == b"PONG"
-    assert await asyncio.gather(*(door.command("PING") for _ in range(20))) == [b"PONG"] * 20
+    assert await client.command("PING") == b"PONG"
+    assert await asyncio.gather(*(client.command("PING") for _ in range(20))) == [b"PONG"] * 20
     assert lines(caplog, logging.WARNING) == []
 
 
-async def test_redis_away_for_too_long_raises(redis_server_factory: MakeServer, open_door: OpenDoor) -> None:
-    server = redis_server_factory()
-    door = await open_door(server.url, wait_s=0.2)
-
-    server.kill()
-
-    with pytest.raises(RedisAway, match=f"Redis at {server.socket} did not answer"):
-        await door.command("PING")
-    assert not door.is_away
-
-
-async def test_redis_is_waited_for_in_full_when_it_goes_away_after_a_long_silence(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+async def test_redis_unreachable_for_too_long_raises(
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    door = await open_door(server.url, wait_s=10)
-    door._last_seen -= 1000
+    client = await open_client(server.url, wait_s=0.2)
 
     server.kill()
-    call = asyncio.create_task(door.command("PING"))
-    await until(lambda: door.is_away)
+
+    with pytest.raises(RedisUnreachable, match=f"Redis at {server.socket} did not answer"):
+        await client.command("PING")
+    assert not client.retry.is_waiting
+
+
+async def test_redis_is_waited_for_in_full_when_lost_after_a_long_silence(
+    redis_server_factory: MakeServer, open_client: OpenClient
+) -> None:
+    server = redis_server_factory()
+    client = await open_client(server.url, wait_s=10)
+    client.retry._last_answer -= 1000
+
+    server.kill()
+    call = asyncio.create_task(client.command("PING"))
+    await until(lambda: client.retry.is_waiting)
     server.start()
 
     assert await call == b"PONG"
@@ -293,54 +296,53 @@ async def test_redis_is_waited_for_in_full_when_it_goes_away_after_a_long_silenc
 
 @pytest.mark.parametrize("how", ["script", "command", "transaction"])
 async def test_a_full_redis_is_waited_for(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture, how: str
+    redis_server_factory: MakeServer, open_client: OpenClient, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    door = await open_door(redis_server_factory().url)
-    await door.command("CONFIG SET", "maxmemory", 1)
+    client = await open_client(redis_server_factory().url)
+    await client.command("CONFIG SET", "maxmemory", 1)
     writes: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-        "script": lambda: door.run("put_value", ["k"], ["v"]),
-        "command": lambda: door.command("SET", "k", "v"),
-        "transaction": lambda: door.pipeline([("SET", "k", "v")], transaction=True),
+        "script": lambda: client.run("put_value", ["k"], ["v"]),
+        "command": lambda: client.command("SET", "k", "v"),
+        "transaction": lambda: client.pipeline([("SET", "k", "v")], transaction=True),
     }
 
     writing = asyncio.create_task(writes[how]())
-    await until(lambda: door.is_away)
-    await door.command("CONFIG SET", "maxmemory", 0)
+    await until(lambda: client.retry.is_waiting)
+    await client.command("CONFIG SET", "maxmemory", 0)
     await writing
 
-    assert await door.command("GET", "k") == b"v"
+    assert await client.command("GET", "k") == b"v"
     [warning] = lines(caplog, logging.WARNING)
-    assert "cannot serve us now" in warning
-    assert "OOM" in warning
+    assert re.search(r"is full: it uses [0-9.]+ MB of 0.0 MB \(maxmemory\). Raise maxmemory", warning)
 
 
 async def test_a_redis_that_is_still_loading_is_waited_for_at_the_start(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+    redis_server_factory: MakeServer, open_client: OpenClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = redis_server_factory("--appendonly", "yes", "--appendfsync", "always")
-    first = await open_door(server.url)
+    first = await open_client(server.url)
     await first.pipeline([("SET", f"k{n}", "x" * 100) for n in range(5000)])
     await first.close()
     server.kill()
     # Microseconds a key; every thousand keys it has time to say that it is loading.
-    server.start("--key-load-delay", "100")
+    server.start("--key-load-delay", "400")
 
-    door = await open_door(server.url)
+    client = await open_client(server.url)
 
-    assert await door.command("DBSIZE") == 5000
+    assert await client.command("DBSIZE") == 5000
     [warning] = lines(caplog, logging.WARNING)
     assert "LOADING" in warning
 
 
 async def test_a_cancelled_caller_does_not_lose_its_call(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    door = await open_door(server.url)
-    await door.run("add_one", ["k"], [])
+    client = await open_client(server.url)
+    await client.run("add_one", ["k"], [])
     server.pause()
 
-    call = asyncio.create_task(door.run("add_one", ["k"], []))
+    call = asyncio.create_task(client.run("add_one", ["k"], []))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -348,23 +350,23 @@ async def test_a_cancelled_caller_does_not_lose_its_call(
     server.unpause()
 
     async def is_carried_out() -> bool:
-        return bool(await door.command("GET", "k") == b"2")
+        return bool(await client.command("GET", "k") == b"2")
 
     await until(is_carried_out)
 
 
 async def test_closing_waits_for_the_calls_of_cancelled_callers(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    door, other = await open_door(server.url), await open_door(server.url)
+    client, other = await open_client(server.url), await open_client(server.url)
     server.pause()
     # Two round trips: Redis does not know the script yet.
-    call = asyncio.create_task(door.run("put_value", ["k"], ["v"]))
+    call = asyncio.create_task(client.run("put_value", ["k"], ["v"]))
     await asyncio.sleep(0)
     call.cancel()
 
-    closing = asyncio.create_task(door.close())
+    closing = asyncio.create_task(client.close())
     await asyncio.sleep(0)
     server.unpause()
     await closing
@@ -372,12 +374,14 @@ async def test_closing_waits_for_the_calls_of_cancelled_callers(
     assert await other.command("GET", "k") == b"v"
 
 
-async def test_closing_leaves_no_connection(scripted: Door, open_door: OpenDoor, redis_url: str) -> None:
-    door = await open_door(redis_url)
-    await asyncio.gather(*(door.command("PING") for _ in range(20)))
-    await door.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=0.01)
+async def test_closing_leaves_no_connection(
+    scripted: RedisClient, open_client: OpenClient, redis_url: str
+) -> None:
+    client = await open_client(redis_url)
+    await asyncio.gather(*(client.command("PING") for _ in range(20)))
+    await client.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=0.01)
 
-    await door.close()
+    await client.close()
 
     async def only_we_are_left() -> bool:
         return bool((await scripted.command("CLIENT LIST")).count(b"\n") == 1)
@@ -388,7 +392,7 @@ async def test_closing_leaves_no_connection(scripted: Door, open_door: OpenDoor,
 # Messages
 
 
-async def test_messages_arrive_after_a_first_none(scripted: Door) -> None:
+async def test_messages_arrive_after_a_first_none(scripted: RedisClient) -> None:
     async with scripted.subscribe("a", "b") as messages:
         assert await anext(messages) is None
         await scripted.pipeline([("PUBLISH", "b", "1"), ("PUBLISH", "c", "2"), ("PUBLISH", "a", "3")])
@@ -397,24 +401,24 @@ async def test_messages_arrive_after_a_first_none(scripted: Door) -> None:
 
 
 async def test_a_subscription_survives_a_restart_and_says_so(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    door = await open_door(server.url)
-    async with door.subscribe("a") as messages:
+    client = await open_client(server.url)
+    async with client.subscribe("a") as messages:
         await anext(messages)
 
         server.kill()
         missed = asyncio.create_task(anext(messages))
-        await until(lambda: door.is_away)
+        await until(lambda: client.retry.is_waiting)
         server.start()
 
         assert await missed is None
-        await door.command("PUBLISH", "a", "again")
+        await client.command("PUBLISH", "a", "again")
         assert await anext(messages) == (b"a", b"again")
 
 
-async def test_waiting_for_a_message_can_be_given_up_and_taken_up_again(scripted: Door) -> None:
+async def test_waiting_for_a_message_can_be_given_up_and_taken_up_again(scripted: RedisClient) -> None:
     async with scripted.subscribe("a") as messages:
         await anext(messages)
         with pytest.raises(TimeoutError):
@@ -426,92 +430,89 @@ async def test_waiting_for_a_message_can_be_given_up_and_taken_up_again(scripted
         assert await anext(messages) == (b"a", b"1")
 
 
-async def test_a_silent_subscription_whose_redis_hangs_is_made_anew(
-    redis_server_factory: MakeServer, open_door: OpenDoor, monkeypatch: pytest.MonkeyPatch
+async def test_a_silent_subscription_whose_redis_hangs_is_renewed(
+    redis_server_factory: MakeServer, open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE_S", 0.03)
-    monkeypatch.setattr(client, "ANSWER_S", 0.05)
+    monkeypatch.setattr(subscription, "SILENCE_S", 0.03)
+    monkeypatch.setattr(retry, "ANSWER_S", 0.05)
     server = redis_server_factory()
-    door = await open_door(server.url)
-    async with door.subscribe("a") as messages:
+    client = await open_client(server.url)
+    async with client.subscribe("a") as messages:
         await anext(messages)
         server.pause()
 
         waiting = asyncio.create_task(anext(messages))
-        await until(lambda: door.is_away)
+        await until(lambda: client.retry.is_waiting)
         server.unpause()
 
         assert await waiting is None
 
 
 async def test_a_subscription_that_is_not_allowed_is_refused(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    admin = await open_door(server.url)
+    admin = await open_client(server.url)
     await admin.command("ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels")
-    door = await open_door(f"unix://deaf:pw@{server.socket}")
+    client = await open_client(f"unix://deaf:pw@{server.socket}")
 
-    async with door.subscribe("a") as messages:
+    async with client.subscribe("a") as messages:
         with pytest.raises(RedisRefused, match="NOPERM"):
             await anext(messages)
 
 
 async def test_a_silent_subscription_to_a_live_redis_stays(
-    scripted: Door, monkeypatch: pytest.MonkeyPatch
+    scripted: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "SILENCE_S", 0.01)
+    async def is_answered(pings: int) -> bool:
+        """Whether Redis saw so many PINGs, and its answers came."""
+        stats: bytes = await scripted.command("INFO", "commandstats")
+        return b"cmdstat_ping:calls=%d," % pings in stats and not messages._is_pinged
+
+    clock = LoopClock(monkeypatch)
+    await scripted.command("CONFIG", "RESETSTAT")
     async with scripted.subscribe("a") as messages:
         await anext(messages)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await anext(messages)
+        waiting = asyncio.create_task(anext(messages))
 
+        for silences in (1, 2, 3):
+            await clock.go_to(silences * (subscription.SILENCE_S + 1))
+            await until(lambda silences=silences: is_answered(silences))
         await scripted.command("PUBLISH", "a", "1")
 
-        assert await anext(messages) == (b"a", b"1")
+        assert await waiting == (b"a", b"1")
 
 
 # At the start
 
 
-async def test_no_server_at_the_url_is_one_line_within_two_seconds(open_door: OpenDoor) -> None:
-    port = free_port()
+async def test_no_server_at_the_url_is_one_line_within_two_seconds(
+    open_client: OpenClient, ports: HeldPorts
+) -> None:
+    port = ports.hold()
 
     async with asyncio.timeout(2):
         with pytest.raises(
-            RedisAway, match=rf"Redis at 127\.0\.0\.1:{port} did not answer.*REDIS_URL"
+            RedisUnreachable, match=rf"Redis at 127\.0\.0\.1:{port} did not answer.*REDIS_URL"
         ) as caught:
-            await open_door(f"redis://user:secret@127.0.0.1:{port}/0")
+            await open_client(f"redis://user:secret@127.0.0.1:{port}/0")
 
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
-async def test_a_server_that_accepts_and_stays_silent_is_away_within_two_seconds(open_door: OpenDoor) -> None:
+async def test_a_server_that_accepts_and_stays_silent_is_unreachable_within_two_seconds(
+    open_client: OpenClient,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
 
         async with asyncio.timeout(2):
-            with pytest.raises(RedisAway, match=r"did not answer in 1\.5 s"):
-                await open_door(f"redis://127.0.0.1:{port}")
+            with pytest.raises(RedisUnreachable, match=r"did not answer in 1\.5 s"):
+                await open_client(f"redis://127.0.0.1:{port}")
 
 
-async def test_a_redis_that_comes_late_is_waited_for_as_long_as_asked(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = redis_server_factory()
-    server.kill()
-
-    opening = asyncio.ensure_future(open_door(server.url, start_wait_s=10))
-    await until(lambda: len(lines(caplog, logging.WARNING)) == 1)
-    server.start()
-    door = await opening
-
-    assert await door.command("PING") == b"PONG"
-
-
-async def test_something_that_is_not_redis_is_refused(open_door: OpenDoor) -> None:
+async def test_something_that_is_not_redis_is_refused(open_client: OpenClient) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
@@ -521,7 +522,7 @@ async def test_something_that_is_not_redis_is_refused(open_door: OpenDoor) -> No
     port = server.sockets[0].getsockname()[1]
 
     with pytest.raises(RedisRefused, match=rf"127\.0\.0\.1:{port} is not Redis.*Check REDIS_URL"):
-        await open_door(f"redis://127.0.0.1:{port}")
+        await open_client(f"redis://127.0.0.1:{port}")
     server.close()
     await server.wait_closed()
 
@@ -536,14 +537,19 @@ async def test_something_that_is_not_redis_is_refused(open_door: OpenDoor) -> No
     ],
 )
 async def test_a_wrong_password_is_one_line_that_does_not_repeat_it(
-    redis_server_factory: MakeServer, open_door: OpenDoor, transport: str, given: str, complaint: str
+    redis_server_factory: MakeServer,
+    open_client: OpenClient,
+    ports: HeldPorts,
+    transport: str,
+    given: str,
+    complaint: str,
 ) -> None:
-    port = free_port()
+    port = ports.hold()
     server = redis_server_factory("--requirepass", "right-secret", "--port", str(port))
     url = f"redis://{given}127.0.0.1:{port}" if transport == "tcp" else f"unix://{given}{server.socket}"
 
     with pytest.raises(RedisRefused, match=complaint) as caught:
-        await open_door(url)
+        await open_client(url)
 
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -551,72 +557,90 @@ async def test_a_wrong_password_is_one_line_that_does_not_repeat_it(
 
 @pytest.mark.parametrize("where", ["url", "params"])
 async def test_the_right_password_opens(
-    redis_server_factory: MakeServer, open_door: OpenDoor, where: str
+    redis_server_factory: MakeServer, open_client: OpenClient, where: str
 ) -> None:
     server = redis_server_factory("--requirepass", "right-secret")
 
     if where == "url":
-        door = await open_door(f"unix://:right-secret@{server.socket}")
+        client = await open_client(f"unix://:right-secret@{server.socket}")
     else:
-        door = await open_door(server.url, params={"password": "right-secret", "socket_timeout": 30})
+        client = await open_client(server.url, params={"password": "right-secret", "socket_timeout": 30})
 
-    assert await door.command("PING") == b"PONG"
+    assert await client.command("PING") == b"PONG"
 
 
-async def test_a_password_where_none_is_needed_is_refused(open_door: OpenDoor, redis_url: str) -> None:
+async def test_the_password_can_come_from_a_file(redis_server_factory: MakeServer, tmp_path: Path) -> None:
+    server = redis_server_factory("--requirepass", "right-secret")
+    (tmp_path / "password").write_text("right-secret\n")
+
+    config = load_config({"REDIS_URL": server.url, "REDIS_PASSWORD_FILE": str(tmp_path / "password")})
+    client = await RedisClient.connect(config)
+
+    assert await client.command("PING") == b"PONG"
+    await client.close()
+
+
+async def test_a_password_file_that_cannot_be_read_is_named(redis_url: str) -> None:
+    config = load_config({"REDIS_URL": redis_url, "REDIS_PASSWORD_FILE": "nowhere"})
+
+    with pytest.raises(BadSetting, match=r"REDIS_PASSWORD_FILE='nowhere' cannot be read: No such file"):
+        await RedisClient.connect(config)
+
+
+async def test_a_password_where_none_is_needed_is_refused(open_client: OpenClient, redis_url: str) -> None:
     with pytest.raises(RedisRefused, match="Check user, password"):
-        await open_door(redis_url, params={"password": "secret"})
+        await open_client(redis_url, params={"password": "secret"})
 
 
 async def test_missing_rights_are_refused_at_once(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient
 ) -> None:
     server = redis_server_factory()
-    admin = await open_door(server.url)
+    admin = await open_client(server.url)
     await admin.command("ACL", "SETUSER", "reader", "on", ">pw", "~*", "+@read", "+info", "+@connection")
-    door = await open_door(f"unix://reader:pw@{server.socket}")
+    client = await open_client(f"unix://reader:pw@{server.socket}")
 
-    with pytest.raises(RedisRefused, match=r"NOPERM.*Give this user the right"):
-        await door.command("SET", "k", "v")
+    with pytest.raises(RedisRefused, match=r"NOPERM.*Allow this user"):
+        await client.command("SET", "k", "v")
 
 
-async def test_a_database_that_does_not_exist_is_refused(open_door: OpenDoor, redis_url: str) -> None:
+async def test_a_database_that_does_not_exist_is_refused(open_client: OpenClient, redis_url: str) -> None:
     with pytest.raises(RedisRefused, match="DB index is out of range"):
-        await open_door(f"{redis_url}?db=99")
+        await open_client(f"{redis_url}?db=99")
 
 
 async def test_a_replica_is_refused_and_its_master_named(
-    redis_server_factory: MakeServer, open_door: OpenDoor
+    redis_server_factory: MakeServer, open_client: OpenClient, ports: HeldPorts
 ) -> None:
-    port = free_port()
+    port = ports.hold()
     server = redis_server_factory("--replicaof", "127.0.0.1", str(port))
 
     with pytest.raises(RedisRefused, match=rf"read-only replica.*127\.0\.0\.1:{port}"):
-        await open_door(server.url)
+        await open_client(server.url)
 
 
 async def test_a_redis_that_may_evict_is_warned_about(
-    redis_server_factory: MakeServer, open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+    redis_server_factory: MakeServer, open_client: OpenClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = redis_server_factory("--maxmemory-policy", "allkeys-lru")
 
-    await open_door(server.url)
+    await open_client(server.url)
 
     [warning] = lines(caplog, logging.WARNING)
     assert "set maxmemory-policy to noeviction, not allkeys-lru" in warning
 
 
 @pytest.mark.parametrize("url", ["http://secret@h", "redis://:secret@h:port", "localhost:6379"])
-async def test_a_wrong_url_is_a_bad_setting(open_door: OpenDoor, url: str) -> None:
+async def test_a_wrong_url_is_a_bad_setting(open_client: OpenClient, url: str) -> None:
     with pytest.raises(BadSetting, match=r"REDIS_URL=.* is not valid\. Write redis://HOST:PORT/DB") as caught:
-        await open_door(url)
+        await open_client(url)
 
     assert "secret" not in str(caught.value)
 
 
-async def test_an_unknown_option_is_a_bad_setting(open_door: OpenDoor, redis_url: str) -> None:
+async def test_an_unknown_option_is_a_bad_setting(open_client: OpenClient, redis_url: str) -> None:
     with pytest.raises(BadSetting, match="passwort"):
-        await open_door(redis_url, params={"passwort": "x"})
+        await open_client(redis_url, params={"passwort": "x"})
 
 
 @pytest.mark.parametrize(

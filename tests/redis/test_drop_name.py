@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 
 KEY = keys.leader("web")
 
 
 def named(instance: str) -> ProcessName:
-    return ProcessName(instance, "elsewhere", 1, "boot:1")
+    return ProcessName(instance, "elsewhere", 1, "another boot", "1")
 
 
-async def test_a_name_dropped_is_free(door: Door) -> None:
-    await hold_name(door, KEY, named("a"), 10_000)
+async def test_a_name_dropped_is_free(client: RedisClient) -> None:
+    await hold_name(client, KEY, named("a"), 10_000)
 
-    await drop_name(door, KEY, "a")
+    await drop_name(client, KEY, "a")
 
-    assert await hold_name(door, KEY, named("b"), 10_000) is None
+    assert await hold_name(client, KEY, named("b"), 10_000) is None
 
 
-async def test_the_name_of_another_is_left_alone(door: Door) -> None:
-    await hold_name(door, KEY, named("ab"), 10_000)
+async def test_the_name_of_another_is_left_alone(client: RedisClient) -> None:
+    await hold_name(client, KEY, named("ab"), 10_000)
 
     for other in ("a", "b", "abc", ""):
-        await drop_name(door, KEY, other)
+        await drop_name(client, KEY, other)
 
-    assert await door.command("EXISTS", KEY) == 1
+    assert await client.command("EXISTS", KEY) == 1
 
 
-async def test_dropping_a_name_nobody_holds_is_fine(door: Door) -> None:
-    await drop_name(door, KEY, "a")
+async def test_dropping_a_free_name_is_fine(client: RedisClient) -> None:
+    await drop_name(client, KEY, "a")
 
-    assert await door.command("EXISTS", KEY) == 0
+    assert await client.command("EXISTS", KEY) == 0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from crawlproj.errors import RedisAway, RedisRefused
+from crawlproj.errors import RedisRefused, RedisUnreachable
 from crawlproj.redisio import embedded
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.embedded import ensure_running, stop_if_unused
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +45,8 @@ def data_dir() -> Iterator[Path]:
 
 
 @pytest.fixture
-async def embedded_door(data_dir: Path) -> AsyncIterator[Door]:
-    opened = await Door.open(url=None, data_dir=data_dir, wait_s=10)
+async def embedded_door(data_dir: Path) -> AsyncIterator[RedisClient]:
+    opened = await RedisClient.open(url=None, data_dir=data_dir, wait_s=10)
     yield opened
     await opened.close()
 
@@ -106,7 +106,7 @@ def test_twelve_processes_that_find_the_server_killed_start_it_once(data_dir: Pa
 
 
 async def test_a_killed_server_comes_back_with_its_data_and_the_calls_complete(
-    data_dir: Path, embedded_door: Door
+    data_dir: Path, embedded_door: RedisClient
 ) -> None:
     await embedded_door.command("SET", "before", "kept")
     first = pid_of_server(data_dir)
@@ -118,7 +118,7 @@ async def test_a_killed_server_comes_back_with_its_data_and_the_calls_complete(
     assert pid_of_server(data_dir) != first
 
 
-async def test_the_embedded_server_keeps_everything_and_evicts_nothing(embedded_door: Door) -> None:
+async def test_the_embedded_server_keeps_everything_and_evicts_nothing(embedded_door: RedisClient) -> None:
     answers = await embedded_door.pipeline(
         [("CONFIG GET", name) for name in ("appendonly", "appendfsync", "save", "maxmemory-policy", "port")]
     )
@@ -146,7 +146,7 @@ def test_a_paused_server_is_not_started_a_second_time(
     ensure_running(data_dir)
     os.kill(pid_of_server(data_dir), signal.SIGSTOP)
 
-    with pytest.raises(RedisAway, match=r"not ready in 0\.2 s"):
+    with pytest.raises(RedisUnreachable, match=r"not ready in 0\.2 s"):
         ensure_running(data_dir, wait_s=0.2)
 
     os.kill(pid_of_server(data_dir), signal.SIGCONT)
@@ -158,7 +158,9 @@ def test_a_server_that_cannot_start_is_one_clear_line(data_dir: Path) -> None:
     (data_dir / "redis").mkdir()
     (data_dir / "redis" / "appendonly.aof").write_text("this is no AOF\n" * 10)
 
-    with pytest.raises(RedisAway, match=r"ended while starting: .*Bad file format.*redis\.log") as caught:
+    with pytest.raises(
+        RedisUnreachable, match=r"exited while starting: .*Bad file format.*redis\.log"
+    ) as caught:
         ensure_running(data_dir)
 
     assert "\n" not in str(caught.value)
@@ -167,16 +169,16 @@ def test_a_server_that_cannot_start_is_one_clear_line(data_dir: Path) -> None:
 async def test_a_path_too_long_for_a_socket_works_through_a_private_short_one(data_dir: Path) -> None:
     deep = data_dir / ("d" * 60) / ("ä" * 30)
 
-    door = await Door.open(url=None, data_dir=deep)
-    short = Path(door.where).parent
+    client = await RedisClient.open(url=None, data_dir=deep)
+    short = Path(client.where).parent
 
     try:
-        assert await door.command("PING") == b"PONG"
-        assert ensure_running(deep) == f"unix://{door.where}"
-        assert len(door.where) <= 103
+        assert await client.command("PING") == b"PONG"
+        assert ensure_running(deep) == f"unix://{client.where}"
+        assert len(client.where) <= 103
         assert short.stat().st_mode & 0o777 == 0o700
     finally:
-        await door.close()
+        await client.close()
         kill_server(deep)
         shutil.rmtree(short)
 
@@ -239,7 +241,9 @@ def test_the_version_that_wrote_the_data_is_noted(data_dir: Path) -> None:
     assert noted.strip() == ".".join(map(str, embedded.find_server().version))
 
 
-async def test_the_server_stays_while_somebody_is_connected(data_dir: Path, embedded_door: Door) -> None:
+async def test_the_server_stays_while_a_client_is_connected(
+    data_dir: Path, embedded_door: RedisClient
+) -> None:
     await embedded_door.command("PING")
 
     stopped = stop_if_unused(data_dir)
@@ -250,7 +254,7 @@ async def test_the_server_stays_while_somebody_is_connected(data_dir: Path, embe
 
 
 async def test_the_last_one_out_turns_off_the_light_and_nothing_is_lost(data_dir: Path) -> None:
-    first, last = [await Door.open(url=None, data_dir=data_dir) for _ in range(2)]
+    first, last = [await RedisClient.open(url=None, data_dir=data_dir) for _ in range(2)]
     await first.command("SET", "key", "kept")
     socket = data_dir / "redis" / "redis.sock"
 
@@ -260,12 +264,12 @@ async def test_the_last_one_out_turns_off_the_light_and_nothing_is_lost(data_dir
 
     assert there_for_the_last
     assert not socket.exists()
-    door = await Door.open(url=None, data_dir=data_dir)
-    assert await door.command("GET", "key") == b"kept"
-    await door.close()
+    client = await RedisClient.open(url=None, data_dir=data_dir)
+    assert await client.command("GET", "key") == b"kept"
+    await client.close()
 
 
-def test_a_server_that_nobody_uses_can_be_stopped(data_dir: Path) -> None:
+def test_an_unused_server_can_be_stopped(data_dir: Path) -> None:
     ensure_running(data_dir)
 
     stopped = stop_if_unused(data_dir)
@@ -281,5 +285,5 @@ def test_stopping_a_server_that_does_not_run_does_nothing(data_dir: Path) -> Non
 def test_a_data_directory_that_cannot_be_made_is_one_clear_line(data_dir: Path) -> None:
     (data_dir / "file").write_text("")
 
-    with pytest.raises(RedisRefused, match=r"Cannot keep Redis in .*file.*CRAWL_DATA"):
+    with pytest.raises(RedisRefused, match=r"Cannot keep Redis data in .*file.*CRAWL_DATA"):
         ensure_running(data_dir / "file")

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from tests.redis.conftest import RUN, START_MS
 
 IP = "192.0.2.1"
@@ -20,13 +20,13 @@ FLIGHT_MS = 30_000
 class AddressAtHand:
     """One address, with a clock of the test's own that begins at 0."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, client: RedisClient) -> None:
+        self.client = client
         self.now_ms = 0
 
     async def enter(self, domain: str, token: str = "", ip: str = IP) -> int:
         """The token is the domain unless given."""
-        wait_ms: int = await self.door.run(
+        wait_ms: int = await self.client.run(
             "enter_address",
             [keys.address(RUN, ip), keys.address_line(RUN, ip)],
             [START_MS + self.now_ms, token or domain, domain, DELAY_MS, FLIGHT_MS],
@@ -34,23 +34,23 @@ class AddressAtHand:
         return wait_ms
 
     async def leave(self, token: str) -> int:
-        left: int = await self.door.run(
+        left: int = await self.client.run(
             "leave_address", [keys.address(RUN, IP)], [START_MS + self.now_ms, token, DELAY_MS]
         )
         return left
 
     async def line(self) -> list[str]:
         return [
-            name.decode() for name in await self.door.command("ZRANGE", keys.address_line(RUN, IP), 0, -1)
+            name.decode() for name in await self.client.command("ZRANGE", keys.address_line(RUN, IP), 0, -1)
         ]
 
 
 @pytest.fixture
-def address(door: Door) -> AddressAtHand:
-    return AddressAtHand(door)
+def address(client: RedisClient) -> AddressAtHand:
+    return AddressAtHand(client)
 
 
-async def test_the_first_may_go_and_nobody_else_until_it_left_and_the_delay_is_over(
+async def test_the_first_may_go_and_no_other_until_it_left_and_the_delay_is_over(
     address: AddressAtHand,
 ) -> None:
     assert await address.enter("a.test") == 0
@@ -88,7 +88,7 @@ async def test_an_address_at_rest_says_when_the_rest_is_over(address: AddressAtH
     assert await address.enter("b.test") == 700
 
 
-async def test_those_who_wait_are_given_places_a_delay_apart(address: AddressAtHand) -> None:
+async def test_waiting_domains_get_places_a_delay_apart(address: AddressAtHand) -> None:
     await address.enter("a.test")
 
     waits_ms = [await address.enter(f"{number}.test") for number in range(50)]
@@ -127,7 +127,7 @@ async def test_a_place_stands_for_one_who_comes_too_early(address: AddressAtHand
     assert await address.enter("c.test") == wait_ms - 600
 
 
-async def test_a_newcomer_does_not_overtake_those_who_have_a_place(address: AddressAtHand) -> None:
+async def test_a_newcomer_does_not_overtake_those_in_line(address: AddressAtHand) -> None:
     await address.enter("a.test")
     await address.leave("a.test")
     await address.enter("b.test")
@@ -139,7 +139,7 @@ async def test_a_newcomer_does_not_overtake_those_who_have_a_place(address: Addr
     assert await address.enter("b.test") == 0
 
 
-async def test_only_one_of_those_who_are_due_is_promised_the_next_turn(address: AddressAtHand) -> None:
+async def test_only_one_of_those_due_is_promised_the_next_turn(address: AddressAtHand) -> None:
     await address.enter("a.test")
     places = {name: await address.enter(name) for name in ("b.test", "c.test", "d.test")}
     address.now_ms = max(places.values())  # all are due, and a.test is still there
@@ -151,7 +151,7 @@ async def test_only_one_of_those_who_are_due_is_promised_the_next_turn(address: 
     assert min(waits_ms[1:]) >= 2 * DELAY_MS
 
 
-async def test_a_request_whose_end_is_never_told_ends_with_its_time(address: AddressAtHand) -> None:
+async def test_a_request_whose_end_is_never_recorded_times_out(address: AddressAtHand) -> None:
     await address.enter("dead.test")
 
     address.now_ms = FLIGHT_MS
@@ -175,7 +175,7 @@ async def test_a_step_whose_answer_was_lost_may_be_taken_again(address: AddressA
     assert await address.enter("b.test", "two") == 0
 
 
-async def test_who_was_given_up_cannot_end_the_request_of_another(address: AddressAtHand) -> None:
+async def test_an_expired_visit_cannot_end_the_request_of_another(address: AddressAtHand) -> None:
     await address.enter("slow.test")
     address.now_ms = FLIGHT_MS + DELAY_MS
     await address.enter("b.test")
@@ -186,7 +186,7 @@ async def test_who_was_given_up_cannot_end_the_request_of_another(address: Addre
     assert await address.enter("c.test") > 0
 
 
-async def test_who_does_not_come_back_is_not_waited_for_and_leaves_the_line(address: AddressAtHand) -> None:
+async def test_a_domain_that_does_not_come_back_loses_its_place(address: AddressAtHand) -> None:
     await address.enter("a.test")
     for number in range(5):
         await address.enter(f"gone{number}.test")
@@ -201,27 +201,29 @@ async def test_who_does_not_come_back_is_not_waited_for_and_leaves_the_line(addr
 
 
 async def test_both_keys_expire_by_themselves_but_not_before_the_last_place(
-    door: Door, address: AddressAtHand
+    client: RedisClient, address: AddressAtHand
 ) -> None:
     await address.enter("a.test")
     names = [keys.address(RUN, IP), keys.address_line(RUN, IP)]
-    alone_ms = await door.command("PTTL", names[0])
+    alone_ms = await client.command("PTTL", names[0])
 
     waits_ms = [await address.enter(f"{number}.test") for number in range(20)]
     await address.leave("a.test")
-    lasts_ms = [await door.command("PTTL", name) for name in names]
+    lasts_ms = [await client.command("PTTL", name) for name in names]
 
     assert 0 < alone_ms <= FLIGHT_MS + DELAY_MS
     assert all(waits_ms[-1] < lasting <= waits_ms[-1] + FLIGHT_MS + DELAY_MS for lasting in lasts_ms)
 
 
-async def test_without_a_clock_of_its_own_the_servers_is_used(door: Door) -> None:
+async def test_without_a_clock_of_its_own_the_servers_is_used(client: RedisClient) -> None:
     names = [keys.address(RUN, IP), keys.address_line(RUN, IP)]
 
-    assert await door.run("enter_address", names, [0, "one", "a.test", 60_000, FLIGHT_MS]) == 0
-    assert await door.run("leave_address", names[:1], [0, "one", 60_000]) == 1
+    assert await client.run("enter_address", names, [0, "one", "a.test", 60_000, FLIGHT_MS]) == 0
+    assert await client.run("leave_address", names[:1], [0, "one", 60_000]) == 1
 
-    assert 50_000 < await door.run("enter_address", names, [0, "two", "b.test", 60_000, FLIGHT_MS]) <= 60_001
+    assert (
+        50_000 < await client.run("enter_address", names, [0, "two", "b.test", 60_000, FLIGHT_MS]) <= 60_001
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ async def test_without_a_clock_of_its_own_the_servers_is_used(door: Door) -> Non
 async def test_many_domains_at_one_address_get_their_turns_without_crowding(
     address: AddressAtHand, took_ms: int, late_ms: int, asks_each: float
 ) -> None:
-    # Each of them comes back when it was told to, or a little later, until it had eight turns.
+    # Each of them comes back when it should, or a little later, until it had eight turns.
     domains, turns = 40, 8
     coming = [(number * 3, "come", f"{number}.test") for number in range(domains)]
     heapq.heapify(coming)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproj.model.records import Page
 from crawlproj.pages.deadletters import DeadLetter, DeadLetters
 from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 RUN = "web"
 
 
 @pytest.fixture
-async def queue(door: Door) -> PageQueue:
+async def queue(client: RedisClient) -> PageQueue:
     """A queue of three pages, all taken by the parser p."""
-    await door.command("RPUSH", keys.pages(RUN), b"one", b"bad", b"two")
-    await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 9)
-    queue = PageQueue(door, RUN)
+    await client.command("RPUSH", keys.pages(RUN), b"one", b"bad", b"two")
+    await client.command("HSET", keys.page_counters(RUN), "queued_bytes", 9)
+    queue = PageQueue(client, RUN)
     await queue.heartbeat("p", 0)
     await queue.take("p", 10)
     return queue
@@ -27,69 +29,82 @@ def letter(page: str = "1:2", error: str = "it is bad") -> DeadLetter:
     return DeadLetter(page, "https://a.test/", error, "p", 7)
 
 
-async def bytes_queued(door: Door) -> int:
-    return int(await door.command("HGET", keys.page_counters(RUN), "queued_bytes"))
+async def bytes_queued(client: RedisClient) -> int:
+    return int(await client.command("HGET", keys.page_counters(RUN), "queued_bytes"))
 
 
-async def test_a_failed_page_waits_at_the_end_of_the_queue(door: Door, queue: PageQueue) -> None:
-    await door.command("RPUSH", keys.pages(RUN), b"later")
+def test_pages_of_one_lease_number_are_different_dead_letters() -> None:
+    """A Redis that was set back lends the same numbers again, for other URLs."""
+    page = Page("https://a.test/", RUN, "a.test", 0, 200, 0, 0, partition=1, lease=2)
+
+    letters = [dead_letter(raw, page, "bad", "p") for raw in (b"one", b"two")]
+
+    assert letters[0].page != letters[1].page
+
+
+async def test_a_failed_page_waits_at_the_end_of_the_queue(client: RedisClient, queue: PageQueue) -> None:
+    await client.command("RPUSH", keys.pages(RUN), b"later")
 
     is_dead = await queue.fail("p", b"bad", letter(), 3)
 
     assert not is_dead
-    assert await door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"later", b"bad"]
-    assert await door.command("LRANGE", keys.pages_taken(RUN, "p"), 0, -1) == [b"one", b"two"]
-    assert await bytes_queued(door) == 3
+    assert await client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"later", b"bad"]
+    assert await client.command("LRANGE", keys.pages_taken(RUN, "p"), 0, -1) == [b"one", b"two"]
+    assert await bytes_queued(client) == 3
 
 
-async def test_the_others_of_its_parser_can_still_be_committed(door: Door, queue: PageQueue) -> None:
+async def test_the_others_of_its_parser_can_still_be_committed(client: RedisClient, queue: PageQueue) -> None:
     await queue.fail("p", b"bad", letter(), 3)
 
     await queue.commit("p", "segment", 2)
 
-    assert await door.command("LLEN", keys.pages_taken(RUN, "p")) == 0
+    assert await client.command("LLEN", keys.pages_taken(RUN, "p")) == 0
 
 
-async def test_a_page_that_failed_for_the_last_time_is_a_dead_letter(door: Door, queue: PageQueue) -> None:
+async def test_a_page_that_failed_for_the_last_time_is_a_dead_letter(
+    client: RedisClient, queue: PageQueue
+) -> None:
     outcomes = [await queue.fail("p", b"bad", letter(), 3)]
     for _ in range(2):
         await queue.take("p", 10)
         outcomes.append(await queue.fail("p", b"bad", letter(), 3))
 
     assert outcomes == [False, False, True]
-    dead = DeadLetters(door, RUN)
+    dead = DeadLetters(client, RUN)
     assert await dead.list() == [letter()]
     assert await dead.envelope("1:2") == b"bad"
-    assert await door.command("LLEN", keys.pages(RUN)) == 0
-    assert await door.command("EXISTS", keys.page_attempts(RUN)) == 0
-    assert await bytes_queued(door) == 0
+    assert await client.command("LLEN", keys.pages(RUN)) == 0
+    assert await client.command("EXISTS", keys.page_attempts(RUN)) == 0
+    assert await bytes_queued(client) == 0
 
 
-async def test_failing_a_page_twice_by_a_lost_answer_counts_once(door: Door, queue: PageQueue) -> None:
+async def test_failing_a_page_twice_by_a_lost_answer_counts_once(
+    client: RedisClient, queue: PageQueue
+) -> None:
     await queue.fail("p", b"bad", letter(), 3)
     await queue.fail("p", b"bad", letter(), 3)
 
-    assert await door.command("HGET", keys.page_attempts(RUN), "1:2") == b"1"
-    assert await door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"bad"]
+    assert await client.command("HGET", keys.page_attempts(RUN), "1:2") == b"1"
+    assert await client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"bad"]
 
 
 async def test_a_replayed_dead_letter_is_a_page_again_with_all_its_tries(
-    door: Door, queue: PageQueue
+    client: RedisClient, queue: PageQueue
 ) -> None:
     await queue.fail("p", b"bad", letter(), 1)
-    dead = DeadLetters(door, RUN)
+    dead = DeadLetters(client, RUN)
 
     assert await dead.replay("1:2")
 
     assert await dead.list() == []
     assert await dead.envelope("1:2") is None
-    assert await door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"bad"]
-    assert await bytes_queued(door) == 3
+    assert await client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"bad"]
+    assert await bytes_queued(client) == 3
     assert not await dead.replay("1:2")
 
 
-async def test_dead_letters_are_listed_oldest_first(door: Door, queue: PageQueue) -> None:
+async def test_dead_letters_are_listed_oldest_first(client: RedisClient, queue: PageQueue) -> None:
     await queue.fail("p", b"one", DeadLetter("1:1", "", "", "p", 30), 1)
     await queue.fail("p", b"two", DeadLetter("1:3", "", "", "p", 10), 1)
 
-    assert [dead.page for dead in await DeadLetters(door, RUN).list()] == ["1:3", "1:1"]
+    assert [dead.page for dead in await DeadLetters(client, RUN).list()] == ["1:3", "1:1"]

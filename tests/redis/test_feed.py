@@ -12,20 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request, Spider
-from scrapy.crawler import Crawler
+from scrapy import Request
 from scrapy.exceptions import DownloadCancelledError
 
-from crawlproj.errors import Fenced
-from crawlproj.frontier.feed import boot_clock
+from crawlproj.errors import CrawlError, Fenced
+from crawlproj.frontier.dispatcher import boot_clock
 from crawlproj.frontier.gate import RobotsFetch
-from crawlproj.middlewares import RetryLater, TriedLater
-from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended
+from crawlproj.frontier.pressure import QueueLimits
+from crawlproj.middlewares import RetriedLater, RetryLater
+from crawlproj.model.partition import partition_of
+from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
+from crawlproj.model.urls import domain_of
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run, RunState
+from crawlproj.shard.requests import SETTLEMENT
 from tests.redis.shards import (
     LIMITS,
     LONG,
@@ -43,23 +47,28 @@ from tests.redis.shards import (
 # -- work comes and goes --
 
 
-async def test_urls_admitted_are_lent_fetched_and_settled_until_nothing_is_left(shards: Shards) -> None:
+async def test_urls_admitted_are_leased_fetched_and_settled_until_nothing_is_left(shards: Shards) -> None:
     await shards.admit(*sites(40, 5))
-    shard = await shards.open()
+    # Nothing takes the pages out of the queue.
+    shard = await shards.open(limits=replace(LIMITS, queue=QueueLimits(200, 201)))
     seen: list[str] = []
 
     def crawl() -> bool:
         for lease in shard.take_leases():
             seen.append(lease.url)
-            shard.feed.hold_page(lease, lease.url.encode())
-            shard.fetch(lease)
-        return len(seen) >= 200 and not shard.feed.has_work
+            shard.fetch(lease, page=lease.url.encode())
+        return len(seen) >= 200 and not shard.dispatcher.has_work
 
     await until(crawl)
 
-    figures = await shards.figures()
+    counters = await shards.read_counters()
     assert sorted(seen) == sorted(sites(40, 5))
-    assert (figures.waiting, figures.leased, figures.counts["done"], figures.queue_pages) == (0, 0, 200, 200)
+    assert (counters.waiting, counters.leased, counters.counts["done"], counters.queue_pages) == (
+        0,
+        0,
+        200,
+        200,
+    )
 
 
 async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shards: Shards) -> None:
@@ -70,14 +79,14 @@ async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shard
     for number in range(20):
         await until(
             lambda: (
-                not shard.feed.has_work
+                not shard.dispatcher.has_work
                 and shard.feed._due_at_s
                 and min(shard.feed._due_at_s.values()) == math.inf
             )
         )
         start_s = time.monotonic()
         await shards.admit(f"https://d{number}.test/")
-        await until(lambda: shard.feed.pacer.buffered)
+        await until(lambda: shard.dispatcher.pacer.buffered)
         late_s.append(time.monotonic() - start_s)
         [lease] = shard.take_leases()
         shard.fetch(lease)
@@ -101,42 +110,27 @@ async def test_a_wake_that_overtakes_an_answer_is_not_forgotten(shards: Shards) 
     assert shard.feed._due_at_s[4] == math.inf
 
 
-async def test_candidates_are_safe_before_their_page_is_settled(shards: Shards) -> None:
+async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, client: RedisClient) -> None:
     await shards.admit("https://a.test/")
     shard = await shards.open(limits=LONG)
-    await until(lambda: shard.feed.pacer.buffered)
-    [lease] = shard.take_leases()
-
-    shard.feed.add([Candidate("https://b.test/")])
-    shard.fetch(lease)
-    assert shard.feed.has_unsent
-    await until(lambda: shard.feed.pacer.buffered)
-
-    assert [one.url for one in shard.take_leases()] == ["https://b.test/"]
-    await until(lambda: not shard.feed.has_unsent)
-
-
-async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, door: Door) -> None:
-    await shards.admit("https://a.test/")
-    shard = await shards.open(limits=LONG)
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
     [lease] = shard.take_leases()
     meta = [keys.meta(RUN, p) for p in range(PARTITIONS)]
-    saved = [await door.command("DUMP", name) for name in meta]
+    saved = [await client.command("DUMP", name) for name in meta]
     for name in meta:
-        await door.command("SET", name, "not a hash")
+        await client.command("SET", name, "not a hash")
 
-    shard.feed.add([Candidate("https://b.test/")])
+    shard.dispatcher.add([Candidate("https://b.test/")])
     shard.fetch(lease)
     await until(lambda: shard.ends)
     for name, value in zip(meta, saved, strict=True):
-        await door.command("DEL", name)
+        await client.command("DEL", name)
         if value:
-            await door.command("RESTORE", name, 0, value)
+            await client.command("RESTORE", name, 0, value)
     await shard.feed.close()
 
-    figures = await shards.figures()
-    assert (figures.admitted, figures.counts["done"], figures.leased, figures.waiting) == (2, 1, 0, 1)
+    counters = await shards.read_counters()
+    assert (counters.admitted, counters.counts["done"], counters.leased, counters.waiting) == (2, 1, 0, 1)
 
 
 async def test_a_domain_is_asked_one_at_a_time_with_its_delay_after_each_end(shards: Shards) -> None:
@@ -168,33 +162,30 @@ async def test_a_request_that_failed_is_tried_again_until_its_attempts_are_used_
     for again in (True, True, False):
         lease = await shard.take_one()
         attempts.append(lease.attempt)
-        assert shard.feed.ended(lease, Ended(error="timeout")) is again
-        shard.feed.judge(lease, Outcome.RETRY if again else Outcome.FAILED, "timeout")
-        shard.feed.hold_page(lease, b"page")
-        shard.feed.finish(lease)
+        assert shard.dispatcher.request_ended(lease, Ending(error="timeout")) is again
+        shard.settle(lease, Outcome.RETRY if again else Outcome.FAILED, "timeout", b"page")
 
-    await until(lambda: not shard.feed.has_work)
-    figures = await shards.figures()
+    await until(lambda: not shard.dispatcher.has_work)
+    counters = await shards.read_counters()
     assert attempts == [0, 1, 2]
-    assert (figures.counts["retry"], figures.counts["failed"], figures.queue_pages) == (2, 1, 1)
+    assert (counters.counts["retry"], counters.counts["failed"], counters.queue_pages) == (2, 1, 1)
 
 
-async def test_a_domain_told_to_wait_long_gives_its_other_urls_back(shards: Shards) -> None:
+async def test_a_domain_with_a_long_retry_after_returns_its_other_urls(shards: Shards) -> None:
     shard = await shards.open(limits=LONG, rules=DelayRules(0.0, max_delay_s=300.0))
     await shards.admit("https://a.test/first")
     shard.fetch(await shard.take_one())
-    await until(lambda: not shard.feed.has_work)
+    await until(lambda: not shard.dispatcher.has_work)
     await shards.admit(*(f"https://a.test/{number}" for number in range(4)))
-    await until(lambda: shard.feed.pacer.buffered == 4)
+    await until(lambda: shard.dispatcher.pacer.buffered == 4)
     [lease] = shard.take_leases()
 
-    shard.feed.ended(lease, Ended(429, retry_after_s=100.0))
-    shard.feed.judge(lease, Outcome.RETRY, "429")
-    shard.feed.finish(lease)
-    await until(lambda: not shard.feed.has_work)
+    shard.dispatcher.request_ended(lease, Ending(429, retry_after_s=100.0))
+    shard.settle(lease, Outcome.RETRY, "429")
+    await until(lambda: not shard.dispatcher.has_work)
 
-    figures = await shards.figures()
-    assert (figures.waiting, figures.leased, figures.counts["returned"]) == (4, 0, 3)
+    counters = await shards.read_counters()
+    assert (counters.waiting, counters.leased, counters.counts["returned"]) == (4, 0, 3)
     [due] = await ready_in_s(shards, "a.test")
     assert 98 < due <= 100.5
 
@@ -206,7 +197,7 @@ async def test_two_shards_never_have_a_domain_in_common(shards: Shards) -> None:
     await shards.run.set_shards(2)
     await shards.admit(*sites(60))
     one, other = await shards.open(0), await shards.open(1)
-    await until(lambda: one.feed.pacer.buffered + other.feed.pacer.buffered == 60)
+    await until(lambda: one.dispatcher.pacer.buffered + other.dispatcher.pacer.buffered == 60)
 
     first, second = ({lease.domain for lease in shard.take_leases()} for shard in (one, other))
 
@@ -223,7 +214,7 @@ async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_a
     await shards.admit(*sites(40))
     rules = DelayRules(0.25)
     one, other = await shards.open(0, rules=rules), await shards.open(1, rules=rules)
-    await until(lambda: one.feed.pacer.buffered + other.feed.pacer.buffered == 40)
+    await until(lambda: one.dispatcher.pacer.buffered + other.dispatcher.pacer.buffered == 40)
     theirs = {lease.url for lease in other.take_leases()}
     mine = {lease.url for lease in one.take_leases()}
     killed_s = time.monotonic()
@@ -235,21 +226,20 @@ async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_a
     assert mine & theirs == set()
     # Its last renewal was at most a third of the hold before it was killed.
     assert time.monotonic() - killed_s >= SHARD_LEASE_S * 2 / 3 + 0.25 - 0.05
-    assert (await shards.figures()).counts["reclaimed"] == len(theirs)
+    assert (await shards.read_counters()).counts["reclaimed"] == len(theirs)
 
 
 async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards: Shards) -> None:
     await shards.admit("https://a.test/")
     paused = await shards.open()
-    await until(lambda: paused.feed.pacer.buffered)
+    await until(lambda: paused.dispatcher.pacer.buffered)
     [lease] = paused.take_leases()
     await paused.kill()
     await asyncio.sleep(SHARD_LEASE_S)
     successor = await shards.open(0)
-    await until(lambda: successor.feed.pacer.buffered)
+    await until(lambda: successor.dispatcher.pacer.buffered)
 
-    paused.feed.hold_page(lease, b"page")
-    paused.fetch(lease)
+    paused.fetch(lease, page=b"page")
     paused.feed._tasks = [asyncio.create_task(paused.feed._pump())]
     await until(lambda: paused.ends)
     await paused.feed.close()
@@ -257,9 +247,9 @@ async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards:
     [(reason, error)] = paused.ends
     assert reason == "Fenced"
     assert isinstance(error, Fenced)
-    assert paused.feed.take() is None
-    figures = await shards.figures()
-    assert (figures.counts["done"], figures.queue_pages, figures.leased) == (0, 0, 1)
+    assert paused.dispatcher.take() is None
+    counters = await shards.read_counters()
+    assert (counters.counts["done"], counters.queue_pages, counters.leased) == (0, 0, 1)
     assert successor.ends == []
 
 
@@ -268,11 +258,11 @@ async def test_a_shard_whose_hold_may_have_ended_hands_out_nothing_until_it_is_r
 ) -> None:
     shard = await shards.open(limits=LONG)
     await shards.admit(*sites(3))
-    await until(lambda: shard.feed.pacer.buffered == 3)
+    await until(lambda: shard.dispatcher.pacer.buffered == 3)
     works = shard.works
 
     shard.skew_s += 23.0
-    assert shard.feed.take() is None
+    assert shard.dispatcher.take() is None
 
     # The pump rests by the loop's clock, which did not jump.
     shard.feed._stir.set()
@@ -300,7 +290,7 @@ async def test_the_number_of_shards_goes_from_two_to_one_and_back_while_running(
                 shard.fetch(lease)
             holding = []
             for shard in shards.made:
-                while len(holding) < 10 and isinstance(taken := shard.feed.take(), Lease):
+                while len(holding) < 10 and isinstance(taken := shard.dispatcher.take(), Lease):
                     holding.append((shard, taken))
             return len(done) >= count
 
@@ -316,12 +306,44 @@ async def test_the_number_of_shards_goes_from_two_to_one_and_back_while_running(
     again = await shards.open(1)
     await until(lambda: work(0)() and len(again.feed.partitions) == PARTITIONS // 2)
     assert len(one.feed.partitions) == PARTITIONS // 2
-    await until(lambda: work(len(everything))() and not any(shard.feed.has_work for shard in (one, again)))
+    await until(
+        lambda: work(len(everything))() and not any(shard.dispatcher.has_work for shard in (one, again))
+    )
 
-    figures = await shards.figures()
+    counters = await shards.read_counters()
     assert sorted(done) == sorted(everything)
-    assert (figures.waiting, figures.leased, figures.counts["done"]) == (0, 0, len(everything))
-    assert figures.counts["reclaimed"] == 0
+    assert (counters.waiting, counters.leased, counters.counts["done"]) == (0, 0, len(everything))
+    assert counters.counts["reclaimed"] == 0
+
+
+async def test_a_partition_to_be_released_is_not_leased_from_until_it_is_wanted_again(
+    shards: Shards,
+) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG)
+    # As long as it is in flight, its partition cannot be released.
+    lease = await shard.take_one()
+    await shards.run.set_shards(2)
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS // 2 + 1)
+    beside = next(url for url in sites(100) if partition_of(domain_of(url), PARTITIONS) == lease.partition)
+    kept = next(url for url in sites(100) if partition_of(domain_of(url), PARTITIONS) == 0)
+    await shards.admit(beside, kept)
+    assert (await shard.take_one()).url == kept
+
+    await shards.run.set_shards(1)
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
+    assert (await shard.take_one()).url == beside
+
+
+async def test_a_restarted_shard_owns_what_its_dead_process_owned_at_once(shards: Shards) -> None:
+    # A process of this machine that is gone: no need to wait until its hold ends.
+    dead = await shards.open(limits=LONG, process=replace(ProcessName.of_this(), started="before"))
+    await until(lambda: len(dead.feed.partitions) == PARTITIONS)
+    await dead.kill()
+
+    restarted = await shards.open(limits=LONG)
+
+    await until(lambda: len(restarted.feed.partitions) == PARTITIONS)
 
 
 async def test_a_shard_beyond_the_number_of_shards_owns_nothing_and_retires(shards: Shards) -> None:
@@ -340,33 +362,33 @@ async def test_a_finished_run_ends_every_shard(shards: Shards) -> None:
     await shards.run.change(RunState.FINISHED)
     await until(lambda: shard.ends)
 
-    assert shard.ends == [("finished", None)]
+    # Plain text, and no member of an enumeration: people read it among the statistics.
+    assert repr(shard.ends) == "[('finished', None)]"
 
 
 # -- leaving --
 
 
-async def test_closing_gives_back_every_lease_and_partition(shards: Shards) -> None:
+async def test_closing_returns_every_lease_and_partition(shards: Shards) -> None:
     await shards.admit(*sites(30, 2))
     shard = await shards.open(limits=LONG, rules=DelayRules(7.0))
-    await until(lambda: shard.feed.pacer.buffered == 30)
-    in_flight = shard.feed.take()
-    done = shard.feed.take()
+    await until(lambda: shard.dispatcher.pacer.buffered == 30)
+    in_flight = shard.dispatcher.take()
+    done = shard.dispatcher.take()
     assert isinstance(in_flight, Lease)
     assert isinstance(done, Lease)
-    shard.feed.hold_page(done, b"page")
-    shard.fetch(done)
+    shard.fetch(done, page=b"page")
 
     await shard.feed.close()
 
-    figures = await shards.figures()
-    assert (figures.waiting, figures.leased, figures.counts["returned"], figures.queue_pages) == (
+    counters = await shards.read_counters()
+    assert (counters.waiting, counters.leased, counters.counts["returned"], counters.queue_pages) == (
         59,
         0,
         29,
         1,
     )
-    assert figures.owned == 0
+    assert counters.owned == 0
     assert (await shards.run.read_map()).alive == {}
     for due_s in await ready_in_s(shards, in_flight.domain, done.domain):
         assert 6.5 < due_s <= 7.1
@@ -381,8 +403,8 @@ async def test_closing_in_the_middle_of_a_turn_leaves_nothing_behind(shards: Sha
         await asyncio.sleep(0)
     await shard.feed.close()
 
-    figures = await shards.figures()
-    assert (figures.waiting, figures.leased, figures.owned) == (30, 0, 0)
+    counters = await shards.read_counters()
+    assert (counters.waiting, counters.leased, counters.owned) == (30, 0, 0)
 
 
 async def test_a_shard_that_left_is_followed_without_waiting(shards: Shards) -> None:
@@ -397,7 +419,7 @@ async def test_a_shard_that_left_is_followed_without_waiting(shards: Shards) -> 
 async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(shards: Shards) -> None:
     await shards.admit("https://a.test/")
     shard = await shards.open(limits=LONG, rules=DelayRules(7.0), robots=RobotsCache(10, 60.0))
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
@@ -410,72 +432,95 @@ async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(s
 # -- limits --
 
 
-async def test_no_more_is_lent_at_the_hard_limit_of_the_page_queue_until_it_is_below_the_soft_one(
-    shards: Shards, door: Door
+async def test_nothing_is_leased_at_the_hard_limit_until_the_queue_is_below_the_soft_one(
+    shards: Shards, client: RedisClient
 ) -> None:
-    await door.command("RPUSH", keys.pages(RUN), *range(10))
+    await client.command("RPUSH", keys.pages(RUN), *range(10))
     shard = await shards.open()
     await shards.admit(*sites(30))
     await until(lambda: shard.feed.metrics.back_pressure["hard"] == 1)
-    assert shard.feed.pacer.buffered == 0
+    assert shard.dispatcher.pacer.buffered == 0
 
-    await door.command("LTRIM", keys.pages(RUN), 0, 6)
-    looked_s = shard.feed._queue_checked_s
-    await until(lambda: shard.feed._queue_checked_s > looked_s + 0.3)
-    assert shard.feed.pacer.buffered == 0
+    await client.command("LTRIM", keys.pages(RUN), 0, 6)
+    looked_s = shard.feed._pressure._read_s
+    await until(lambda: shard.feed._pressure._read_s > looked_s + 0.3)
+    assert shard.dispatcher.pacer.buffered == 0
 
-    await door.command("LTRIM", keys.pages(RUN), 0, 3)
-    await until(lambda: shard.feed.pacer.buffered == 30)
+    await client.command("LTRIM", keys.pages(RUN), 0, 3)
+    await until(lambda: shard.dispatcher.pacer.buffered == 30)
     assert shard.feed.metrics.back_pressure["hard"] == 1
 
 
-async def test_no_more_is_lent_at_the_hard_limit_in_bytes(shards: Shards, door: Door) -> None:
-    await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 5000)
-    shard = await shards.open(limits=replace(LIMITS, queue_soft_bytes=2000, queue_hard_bytes=4000))
+async def test_nothing_is_leased_at_the_hard_limit_in_bytes(shards: Shards, client: RedisClient) -> None:
+    await client.command("HSET", keys.page_counters(RUN), "queued_bytes", 5000)
+    shard = await shards.open(limits=replace(LIMITS, queue=QueueLimits(5, 10, 2000, 4000)))
     await shards.admit(*sites(30))
     await until(lambda: shard.feed.metrics.back_pressure["hard"] == 1)
-    assert shard.feed.pacer.buffered == 0
+    assert shard.dispatcher.pacer.buffered == 0
 
-    await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 1000)
+    await client.command("HSET", keys.page_counters(RUN), "queued_bytes", 1000)
 
-    await until(lambda: shard.feed.pacer.buffered == 30)
+    await until(lambda: shard.dispatcher.pacer.buffered == 30)
 
 
-async def test_less_is_lent_between_the_limits(shards: Shards, door: Door) -> None:
-    await door.command("RPUSH", keys.pages(RUN), *range(9))
+async def test_less_is_leased_between_the_limits(shards: Shards, client: RedisClient) -> None:
+    await client.command("RPUSH", keys.pages(RUN), *range(9))
     await shards.admit(*sites(300))
 
     shard = await shards.open(limits=replace(LONG, batch=100))
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
 
-    assert shard.feed.pacer.buffered <= 20 + PARTITIONS
+    assert shard.dispatcher.pacer.buffered <= 20 + PARTITIONS
 
 
 async def test_memory_holds_no_more_leases_than_its_batch_and_a_few(shards: Shards) -> None:
     await shards.admit(*sites(500))
 
     shard = await shards.open(limits=replace(LONG, batch=50))
-    await until(lambda: shard.feed.pacer.buffered >= 50)
+    await until(lambda: shard.dispatcher.pacer.buffered >= 50)
 
-    assert shard.feed.pacer.buffered <= 50 + PARTITIONS
+    assert shard.dispatcher.pacer.buffered <= 50 + PARTITIONS
 
 
-async def test_a_lease_that_hangs_is_lent_again_and_its_late_end_counts_for_nothing(shards: Shards) -> None:
+async def test_a_lease_that_hangs_is_leased_again_and_its_late_end_is_ignored(shards: Shards) -> None:
     await shards.admit("https://a.test/")
     shard = await shards.open(limits=replace(LIMITS, lease_s=0.3), rules=DelayRules(0.0, backoff_s=0.05))
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
     [stuck] = shard.take_leases()
 
     again = await shard.take_some()
-    shard.feed.hold_page(stuck, b"late")
-    shard.fetch(stuck)
+    shard.fetch(stuck, page=b"late")
     shard.fetch(again[0])
-    await until(lambda: not shard.feed.has_work)
+    await until(lambda: not shard.dispatcher.has_work)
 
-    figures = await shards.figures()
+    counters = await shards.read_counters()
     assert (again[0].url, again[0].attempt) == (stuck.url, 1)
-    assert (figures.counts["done"], figures.counts["retry"], figures.queue_pages) == (1, 1, 0)
-    assert figures.counts["reason:stuck"] == 1
+    assert (counters.counts["done"], counters.counts["retry"], counters.queue_pages) == (1, 1, 0)
+    assert counters.counts["reason:stuck"] == 1
+
+
+async def test_a_url_that_is_stuck_in_its_last_attempt_fails(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG, rules=DelayRules(0.0))
+    for _ in range(2):
+        shard.fail(await shard.take_one(), Ending(500))
+    await shard.take_one()
+
+    shard.dispatcher.retry_stuck(-1.0)
+    await until(lambda: not shard.dispatcher.has_work)
+
+    counters = await shards.read_counters()
+    assert (counters.counts["failed"], counters.waiting) == (1, 0)
+
+
+async def test_a_shard_that_stops_because_of_an_error_hands_out_nothing_more(shards: Shards) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LONG)
+    await until(lambda: shard.dispatcher.pacer.buffered)
+
+    shard.feed.stop("broken", CrawlError("broken"))
+
+    assert shard.take() == []
 
 
 # -- robots.txt --
@@ -488,7 +533,7 @@ async def robots_shard(shards: Shards, *urls: str, delay_s: float = 0.0, retry_s
         rules=DelayRules(delay_s, backoff_s=0.01),
         robots=RobotsCache(100, 3600.0, retry_s),
     )
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
     return shard
 
 
@@ -498,31 +543,35 @@ async def test_robots_txt_is_asked_for_first_and_once_and_forbidden_urls_are_ski
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
     assert fetch.url == "https://a.test/robots.txt"
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /no/"), Ended(200))
+    shard.robots.learn(fetch, rules_of("User-agent: *\nDisallow: /no/"), Ending(200))
     taken = await shard.take_some()
     assert [lease.url for lease in taken] == ["https://a.test/yes"]
     shard.fetch(taken[0])
-    await until(lambda: not shard.take() and not shard.feed.has_work)
+    await until(lambda: not shard.take() and not shard.dispatcher.has_work)
     await until_settled(shards)
 
-    figures = await shards.figures()
-    assert (figures.counts["done"], figures.counts["skipped"], figures.counts["reason:robots"]) == (1, 2, 2)
+    counters = await shards.read_counters()
+    assert (counters.counts["done"], counters.counts["skipped"], counters.counts["reason:robots"]) == (
+        1,
+        2,
+        2,
+    )
 
 
 async def until_settled(shards: Shards) -> None:
     async with asyncio.timeout(8):
-        while (figures := await shards.figures()).waiting or figures.leased:
+        while (counters := await shards.read_counters()).waiting or counters.leased:
             for shard in shards.made:
                 for one in shard.take_leases():
                     shard.fetch(one)
             await asyncio.sleep(0.01)
 
 
-async def test_a_crawl_delay_holds_for_every_page_and_is_known_to_whoever_takes_over(shards: Shards) -> None:
+async def test_a_crawl_delay_holds_for_every_page_and_for_the_next_owner(shards: Shards) -> None:
     shard = await robots_shard(shards, *(f"https://a.test/{number}" for number in range(4)))
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 0.3"), Ended(200))
+    shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 0.3"), Ending(200))
     ended_s, gaps_s = [boot_clock()], []
 
     def crawl() -> bool:
@@ -533,7 +582,7 @@ async def test_a_crawl_delay_holds_for_every_page_and_is_known_to_whoever_takes_
         return len(gaps_s) == 3
 
     await until(crawl)
-    await until(lambda: not shard.feed._settlements)
+    await until(lambda: not shard.dispatcher.leases.unsent)
 
     assert min(gaps_s) >= 0.299
     assert (await shards.state("a.test"))[5] == "300"
@@ -544,11 +593,11 @@ async def test_a_crawl_delay_is_noted_before_the_first_page_is_fetched(shards: S
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 1.5"), Ended(200))
-    await until(lambda: not shard.feed._settlements)
+    shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 1.5"), Ending(200))
+    await until(lambda: not shard.dispatcher.leases.unsent)
 
     assert (await shards.state("a.test"))[5] == "1500"
-    assert (await shards.figures()).leased == 1
+    assert (await shards.read_counters()).leased == 1
 
 
 async def test_a_crawl_delay_longer_than_a_chain_gives_the_urls_back_until_then(shards: Shards) -> None:
@@ -556,11 +605,11 @@ async def test_a_crawl_delay_longer_than_a_chain_gives_the_urls_back_until_then(
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 20"), Ended(200))
-    await until(lambda: not shard.feed.has_work)
+    shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 20"), Ending(200))
+    await until(lambda: not shard.dispatcher.has_work)
 
     assert (await shards.state("a.test"))[5] == "20000"
-    assert (await shards.figures()).waiting == 1
+    assert (await shards.read_counters()).waiting == 1
     [due_s] = await ready_in_s(shards, "a.test")
     assert 19 < due_s <= 20.1
 
@@ -570,11 +619,11 @@ async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shard
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
-    shard.feed.robots_ended(fetch, rules_of("", 503), Ended(503))
-    await until(lambda: not shard.take() and not shard.feed.has_work)
+    shard.robots.learn(fetch, rules_of("", 503), Ending(503))
+    await until(lambda: not shard.take() and not shard.dispatcher.has_work)
 
-    figures = await shards.figures()
-    assert (figures.waiting, figures.leased, figures.counts["reason:retry_robots"]) == (2, 0, 1)
+    counters = await shards.read_counters()
+    assert (counters.waiting, counters.leased, counters.counts["reason:retry_robots"]) == (2, 0, 1)
     [due_s] = await ready_in_s(shards, "a.test")
     assert 58 < due_s <= 60.5
 
@@ -584,13 +633,13 @@ async def test_a_redirected_robots_txt_is_the_domains_next_request(shards: Shard
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
 
-    shard.feed.robots_moved(fetch, "https://www.a.test/robots.txt", Ended(301))
+    shard.robots.redirect(fetch, "https://www.a.test/robots.txt", Ending(301))
     [moved] = shard.take()
 
     assert moved == RobotsFetch("https://a.test", "a.test", "https://www.a.test/robots.txt", 1)
 
 
-async def test_a_partition_is_not_given_away_while_a_robots_txt_of_it_is_on_its_way(shards: Shards) -> None:
+async def test_a_partition_is_not_released_while_a_robots_txt_of_it_is_in_flight(shards: Shards) -> None:
     await shards.run.set_shards(2)
     shard = await robots_shard(shards, *sites(20), delay_s=0.2)
     fetches = shard.take()
@@ -602,17 +651,17 @@ async def test_a_partition_is_not_given_away_while_a_robots_txt_of_it_is_on_its_
     assert shard.ends == []
     for fetch in fetches:
         assert isinstance(fetch, RobotsFetch)
-        shard.feed.robots_ended(fetch, rules_of("User-agent: *\nCrawl-delay: 1"), Ended(200))
+        shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 1"), Ending(200))
 
     assert shard.ends == []
-    assert len(shard.feed._held) == len(fetches)
+    assert shard.held == len(fetches)
 
 
 async def test_a_domain_handed_over_after_its_robots_txt_was_fetched_rests_first(shards: Shards) -> None:
     shard = await robots_shard(shards, "https://a.test/", delay_s=9.0)
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
-    shard.feed.robots_ended(fetch, rules_of(""), Ended(200))
+    shard.robots.learn(fetch, rules_of(""), Ending(200))
 
     shard.feed.number.number = 5
     await shards.run.set_shards(1)
@@ -626,15 +675,15 @@ async def test_a_domain_with_several_at_once_gets_them(shards: Shards) -> None:
     shard = await shards.open(limits=LONG, rules=DelayRules(5.0, {"own.test": DomainRule(0.0, at_once=3)}))
     await shards.admit("https://own.test/first")
     shard.fetch(await shard.take_one())
-    await until(lambda: not shard.feed.has_work)
+    await until(lambda: not shard.dispatcher.has_work)
 
     await shards.admit(*(f"https://own.test/{number}" for number in range(6)))
-    await until(lambda: shard.feed.pacer.buffered == 4)
+    await until(lambda: shard.dispatcher.pacer.buffered == 4)
 
     assert len(shard.take_leases()) == 3
 
 
-# -- what the middlewares tell it --
+# -- what the middlewares report to it --
 
 
 @pytest.mark.parametrize(("error", "again"), [(TimeoutError(), True), (DownloadCancelledError(), False)])
@@ -643,24 +692,23 @@ async def test_a_download_we_cut_ourselves_is_not_tried_again_nor_held_against_i
 ) -> None:
     await shards.admit("https://a.test/")
     shard = await shards.open(limits=LONG, rules=DelayRules(0.0, backoff_s=60.0))
-    crawler = Crawler(Spider)
-    crawler.feed = shard.feed  # type: ignore[attr-defined]  # as the scheduler does
     lease = await shard.take_one()
-    request = Request(lease.url, meta={"crawl_lease": lease})
+    request = Request(lease.url, meta={SETTLEMENT: Settlement(lease, Outcome.DONE)})
 
-    with pytest.raises(TriedLater) if again else nullcontext():
-        RetryLater(crawler).process_exception(request, error)
+    with pytest.raises(RetriedLater) if again else nullcontext():
+        RetryLater(shard.crawler()).process_exception(request, error)
 
-    backed_off = shard.feed._held[lease.token].next_at_s > boot_clock() + 30
-    assert backed_off is again
+    held = shard.dispatcher.leases.get(lease)
+    assert held is not None
+    assert (held.next_at_s > boot_clock() + 30) is again
 
 
-async def test_the_first_back_after_redis_was_away_takes_nothing_from_those_who_are_late(
+async def test_the_first_shard_back_after_a_redis_outage_takes_nothing_from_late_ones(
     redis_server_factory: Callable[..., Any], tmp_path: Path
 ) -> None:
     server = redis_server_factory()
-    door = await Door.open(url=server.url, data_dir=tmp_path)
-    shards = Shards(door, await Run.open(door, RUN, partitions=PARTITIONS, shards=2))
+    client = await RedisClient.open(url=server.url, data_dir=tmp_path)
+    shards = Shards(client, await Run.open(client, RUN, partitions=PARTITIONS, shards=2))
     first, late = [await shards.open(number) for number in (0, 1)]
     await until(lambda: len(first.feed.partitions) == len(late.feed.partitions) == PARTITIONS // 2)
     # Past the time in which they leave each other's partitions alone because both have just come.
@@ -679,4 +727,4 @@ async def test_the_first_back_after_redis_was_away_takes_nothing_from_those_who_
     # Until it is plain that the other does not come back.
     await until(lambda: len(first.feed.partitions) == PARTITIONS)
     await first.kill()
-    await door.close()
+    await client.close()

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from crawlproj.frontier import feed
 from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import DelayRules, Ended
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.runs import RunState
@@ -40,8 +41,8 @@ async def lend_ahead(shards: Shards, shard: Shard) -> float:
     while True:
         shard.fetch(lease)
         ended_s = asyncio.get_running_loop().time()
-        await until(lambda: not shard.feed.held)
-        await until(lambda: shard.feed.held)
+        await until(lambda: not shard.held)
+        await until(lambda: shard.held)
         taken = shard.take_leases()
         if not taken:
             return ended_s
@@ -49,7 +50,7 @@ async def lend_ahead(shards: Shards, shard: Shard) -> float:
         [lease] = taken
 
 
-async def test_a_domain_lent_before_it_is_due_keeps_its_time_when_its_shard_closes(shards: Shards) -> None:
+async def test_a_domain_leased_ahead_keeps_its_time_when_its_shard_closes(shards: Shards) -> None:
     shard = await shards.open(limits=ALONE, rules=RULES)
     ended_s = await lend_ahead(shards, shard)
 
@@ -62,7 +63,7 @@ async def test_a_domain_lent_before_it_is_due_keeps_its_time_when_its_shard_clos
     assert (await shards.state("d0.test"))[1] == "0"
 
 
-async def test_a_domain_lent_before_it_is_due_is_not_asked_sooner_by_who_takes_over(shards: Shards) -> None:
+async def test_a_domain_leased_ahead_is_not_requested_sooner_by_the_next_owner(shards: Shards) -> None:
     shard = await shards.open(limits=ALONE, rules=RULES)
     ended_s = await lend_ahead(shards, shard)
     await shard.feed.close()
@@ -72,14 +73,14 @@ async def test_a_domain_lent_before_it_is_due_is_not_asked_sooner_by_who_takes_o
     assert asyncio.get_running_loop().time() - ended_s >= DELAY_S
 
 
-async def test_a_domain_lent_before_it_is_due_rests_once_more_when_its_shard_is_killed(
+async def test_a_domain_leased_ahead_rests_once_more_when_its_shard_is_killed(
     shards: Shards,
 ) -> None:
     shard = await shards.open(limits=replace(ALONE, shard_lease_s=0.6), rules=RULES)
     await lend_ahead(shards, shard)
     await shard.kill()
     partition = partition_of("d0.test", PARTITIONS)
-    held_until_ms = int(await shards.door.command("HGET", keys.meta(RUN, partition), "until"))
+    held_until_ms = int(await shards.client.command("HGET", keys.meta(RUN, partition), "until"))
 
     await shards.run.set_shards(2)
     heir = await shards.open(1, limits=replace(ALONE, shard_lease_s=0.6), rules=RULES)
@@ -89,7 +90,7 @@ async def test_a_domain_lent_before_it_is_due_rests_once_more_when_its_shard_is_
     assert due_ms >= held_until_ms + DELAY_S * 1000
 
 
-async def test_a_domain_lent_before_it_is_due_is_given_back_in_a_pause_and_keeps_its_time(
+async def test_a_domain_leased_ahead_is_returned_in_a_pause_and_keeps_its_time(
     shards: Shards,
 ) -> None:
     await shards.run.begin(is_first=True)
@@ -97,7 +98,7 @@ async def test_a_domain_lent_before_it_is_due_is_given_back_in_a_pause_and_keeps
     ended_s = await lend_ahead(shards, shard)
 
     await shards.run.change(RunState.PAUSED)
-    await until(lambda: not shard.feed.held)
+    await until(lambda: not shard.held)
     await shards.run.change(RunState.RUNNING)
     await shard.take_one()
 
@@ -107,14 +108,13 @@ async def test_a_domain_lent_before_it_is_due_is_given_back_in_a_pause_and_keeps
 async def test_the_scheduler_is_asked_again_when_a_renewal_took_longer_than_the_hold(shards: Shards) -> None:
     shard = await shards.open(limits=replace(LIMITS, shard_lease_s=1.2))
     await shards.admit("https://a.test/")
-    await until(lambda: shard.feed.pacer.buffered)
-    holdings = shard.feed._holdings
-    renewed_s = holdings.owned_until_s
-    await until(lambda: holdings.owned_until_s > renewed_s)
+    await until(lambda: shard.dispatcher.pacer.buffered)
+    renewed_s = shard.dispatcher.owned_until_s
+    await until(lambda: shard.dispatcher.owned_until_s > renewed_s)
 
     # Held for 0.9 s from now; the next renewal begins in 0.4 s, and its answer comes 0.7 s later.
-    await shards.door.command("CLIENT", "PAUSE", 1100)
-    await until(lambda: shard.feed._clock() >= holdings.owned_until_s)
+    await shards.client.command("CLIENT", "PAUSE", 1100)
+    await until(lambda: shard.feed._clock() >= shard.dispatcher.owned_until_s)
     assert shard.take() == []
     works = shard.works
 
@@ -136,7 +136,7 @@ async def test_pages_are_fetched_where_robots_txt_is_believed_for_less_than_the_
         for one in shard.take():
             asked.append(one)
             if isinstance(one, RobotsFetch):
-                shard.feed.robots_ended(one, rules_of(""), Ended(200))
+                shard.robots.learn(one, rules_of(""), Ending(200))
             else:
                 shard.fetch(one)
         return sum(isinstance(one, Lease) for one in asked)
@@ -147,7 +147,7 @@ async def test_pages_are_fetched_where_robots_txt_is_believed_for_less_than_the_
 
 
 @pytest.mark.parametrize("text", ["", "User-agent: *\nCrawl-delay: 9"], ids=["allows", "slows"])
-async def test_a_robots_txt_that_comes_after_all_was_given_back_changes_nothing(
+async def test_a_robots_txt_that_comes_after_everything_was_returned_changes_nothing(
     shards: Shards, text: str
 ) -> None:
     await shards.admit(*sites(1, 2))
@@ -155,10 +155,10 @@ async def test_a_robots_txt_that_comes_after_all_was_given_back_changes_nothing(
     fetch = await shard.take_robots()
     await shard.feed.close()
 
-    shard.feed.robots_ended(fetch, rules_of(text), Ended(200))
+    shard.robots.learn(fetch, rules_of(text), Ending(200))
 
-    assert not shard.feed.has_work
-    assert (await shards.figures()).waiting == 2
+    assert not shard.dispatcher.has_work
+    assert (await shards.read_counters()).waiting == 2
 
 
 async def test_a_crawl_delay_that_was_learnt_elsewhere_is_noted_while_the_first_page_is_on_its_way(
@@ -166,10 +166,98 @@ async def test_a_crawl_delay_that_was_learnt_elsewhere_is_noted_while_the_first_
 ) -> None:
     shard = await shards.open(limits=LONG, robots=RobotsCache(10, 100))
     # As from a robots.txt that redirects to another domain.
-    shard.feed.keep_robots("https://d0.test", rules_of("User-agent: *\nCrawl-delay: 9"))
+    shard.robots.learn_elsewhere("https://d0.test", rules_of("User-agent: *\nCrawl-delay: 9"))
     await shards.admit(*sites(1))
 
     await shard.take_one()
-    await until(lambda: not shard.feed._settlements)
+    await until(lambda: not shard.dispatcher.leases.unsent)
 
     assert (await shards.state("d0.test"))[5] == "9000"
+
+
+# -- room --
+
+
+async def test_new_leases_come_when_half_of_them_are_out_and_before_any_has_ended(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing else makes the feed take a turn, once it has heard of these.
+    monkeypatch.setattr(feed, "_MAX_REST_S", 60.0)
+    await shards.admit(*sites(200))
+    shard = await shards.open(limits=replace(LONG, batch=10, shard_lease_s=300.0))
+
+    taken = await shard.take_some(200)
+
+    assert len({lease.domain for lease in taken}) == len(taken)
+
+
+async def test_domains_that_rest_after_their_robots_txt_make_room_for_others(shards: Shards) -> None:
+    await shards.admit(*sites(20))
+    limits = replace(LONG, batch=4, chain_s=60.0)
+    shard = await shards.open(limits=limits, rules=DelayRules(30.0), robots=RobotsCache(100, 1000))
+    asked: set[str] = set()
+
+    def answer() -> bool:
+        for fetch in shard.take():
+            assert isinstance(fetch, RobotsFetch)
+            asked.add(fetch.domain)
+            shard.robots.learn(fetch, rules_of(""), Ending(200))
+        return len(asked) == 20
+
+    await until(answer)
+
+
+async def test_a_lease_settled_without_a_request_lets_its_domain_rest(shards: Shards) -> None:
+    await shards.admit(*sites(1, 2))
+    shard = await shards.open(limits=LONG, rules=DelayRules(20.0))
+    lease = await shard.take_one()
+
+    # As a request that a middleware of the user dropped: a server may have seen something all the same.
+    shard.settle(lease)
+    await until(lambda: not shard.dispatcher.has_work)
+
+    [due_s] = await ready_in_s(shards, "d0.test")
+    assert 18 < due_s <= 20.1
+
+
+async def test_a_host_without_robots_txt_keeps_its_domain_for_a_minute_at_most(shards: Shards) -> None:
+    await shards.admit(*sites(1))
+    shard = await shards.open(limits=LONG, robots=RobotsCache(10, 1000, retry_s=600.0))
+    fetch = await shard.take_robots()
+
+    shard.robots.learn(fetch, rules_of("", status=None), Ending(404))
+    await until(lambda: not shard.dispatcher.has_work)
+
+    [due_s] = await ready_in_s(shards, "d0.test")
+    assert 55 < due_s <= 60.1
+
+
+async def test_what_is_in_flight_when_a_shard_leaves_waits_in_its_old_order(shards: Shards) -> None:
+    rules = DelayRules(0.0, domains={"d0.test": DomainRule(0.0, at_once=4)})
+    await shards.admit(*sites(1))
+    shard = await shards.open(limits=LONG, rules=rules)
+    shard.fetch(await shard.take_one())
+    await until(lambda: not shard.dispatcher.has_work)
+    urls = [f"https://d0.test/p{number}" for number in range(4)]
+    await shards.admit(*urls)
+    await shard.take_some(4)
+
+    await shard.feed.close()
+
+    queue = f"{keys.queue_prefix(RUN, partition_of('d0.test', PARTITIONS))}1:d0.test"
+    entries = await shards.client.command("LRANGE", queue, 0, -1)
+    assert [entry.decode()[-2:] for entry in entries] == [url[-2:] for url in urls]
+
+
+async def test_who_found_nothing_due_is_called_when_the_next_domain_is(shards: Shards) -> None:
+    await shards.admit("https://a.test/1", "https://a.test/2", "https://a.test/3")
+    shard = await shards.open(limits=LONG, rules=DelayRules(0.3))
+    shard.fetch(await shard.take_one())
+    shard.fetch(await shard.take_one())
+    await until(lambda: shard.dispatcher.pacer.buffered == 1 and not shard.dispatcher.leases.unsent)
+
+    assert shard.take() == []
+    works = shard.works
+    await until(lambda: shard.works > works, limit_s=1.0)
+
+    assert len(shard.take()) == 1

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from crawlproj.model.records import Lease, Outcome
-from crawlproj.politeness.pacing import Ended
+from crawlproj.politeness.pacing import Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Figures, Leader, Limits, RunState
+from crawlproj.runs import Leader, Limits, RunCounters, RunState
 from tests.redis.shards import LIMITS, LONG, Shard, Shards, rules_of, sites, until
 
 
@@ -38,30 +38,30 @@ class Crawl:
     async def until_fetched(self, count: int) -> None:
         await until(lambda: self.step() >= count)
 
-    async def until_nothing_moves(self) -> Figures:
-        """Go on until nothing is lent and nothing comes any more; returns the figures then."""
+    async def until_nothing_moves(self) -> RunCounters:
+        """Go on until nothing is lent and nothing comes any more; returns the counters then."""
         deadline_s = time.monotonic() + 15
         quiet_since_s = time.monotonic()
         while True:
             before = len(self.fetched)
             self.step()
-            figures = await self.shards.figures()
-            if figures.leased or self.in_flight or len(self.fetched) > before:
+            counters = await self.shards.read_counters()
+            if counters.leased or self.in_flight or len(self.fetched) > before:
                 quiet_since_s = time.monotonic()
             # Longer than a shard waits before it asks again for pages it may fetch.
             if time.monotonic() - quiet_since_s > 0.8:
-                return figures
-            assert time.monotonic() < deadline_s, figures
+                return counters
+            assert time.monotonic() < deadline_s, counters
             await asyncio.sleep(0.01)
 
 
 def _a_few(shard: Shard) -> list[Lease]:
-    return [lease for _ in range(5) if isinstance(lease := shard.feed.take(), Lease)]
+    return [lease for _ in range(5) if isinstance(lease := shard.dispatcher.take(), Lease)]
 
 
 @pytest.fixture
 async def running(shards: Shards) -> Shards:
-    """Shards of a run that goes on."""
+    """Shards of a run in progress."""
     await shards.run.begin(is_first=True)
     return shards
 
@@ -80,10 +80,10 @@ async def test_a_paused_shard_gives_its_leases_back_and_takes_none(running: Shar
     await crawl.until_fetched(5)
 
     await running.run.change(RunState.PAUSED)
-    figures = await crawl.until_nothing_moves()
+    counters = await crawl.until_nothing_moves()
 
-    assert shard.feed.held == 0
-    assert (figures.leased, figures.waiting) == (0, 40 - len(crawl.fetched))
+    assert shard.held == 0
+    assert (counters.leased, counters.waiting) == (0, 40 - len(crawl.fetched))
     assert len(shard.feed.partitions) == running.run.partitions
     assert shard.ends == []
 
@@ -94,15 +94,15 @@ async def test_what_was_in_flight_when_a_run_was_paused_is_settled(running: Shar
     lease = await shard.take_one()
 
     await running.run.change(RunState.PAUSED)
-    await until(lambda: shard.feed.held == 1)
+    await until(lambda: shard.held == 1)
     shard.fetch(lease)
-    await until(lambda: not shard.feed.has_work)
+    await until(lambda: not shard.dispatcher.has_work)
 
-    figures = await running.figures()
-    assert (figures.fetched, figures.waiting, figures.leased) == (1, 1, 0)
+    counters = await running.read_counters()
+    assert (counters.fetched, counters.waiting, counters.leased) == (1, 1, 0)
 
 
-async def test_a_shard_goes_on_at_once_when_its_run_is_resumed(running: Shards) -> None:
+async def test_a_shard_continues_at_once_when_its_run_is_resumed(running: Shards) -> None:
     await running.admit(*sites(20, 2))
     await running.open(limits=LONG)
     crawl = Crawl(running)
@@ -137,30 +137,30 @@ async def test_a_url_whose_robots_txt_comes_during_a_pause_is_not_fetched(runnin
     fetch = await shard.take_robots()
 
     await running.run.change(RunState.PAUSED)
-    await until(lambda: shard.feed._is_paused)
-    shard.feed.robots_ended(fetch, rules_of(""), Ended(200))
+    await until(lambda: shard.dispatcher.is_paused)
+    shard.robots.learn(fetch, rules_of(""), Ending(200))
 
     assert shard.take() == []
-    await until(lambda: not shard.feed.has_work)
-    assert (await running.figures()).waiting == 1
+    await until(lambda: not shard.dispatcher.has_work)
+    assert (await running.read_counters()).waiting == 1
     await running.run.change(RunState.RUNNING)
     assert (await shard.take_one()).url == "https://a.test/1"
 
 
 @pytest.mark.parametrize("state", [RunState.STOPPED, RunState.FAILED, RunState.FINISHED])
-async def test_a_run_that_has_ended_ends_its_shards_with_everything_given_back(
+async def test_the_shards_of_an_ended_run_return_everything_and_exit(
     running: Shards, state: RunState
 ) -> None:
     await running.admit(*sites(20, 2))
     shard = await running.open(limits=LONG)
-    await until(lambda: shard.feed.pacer.buffered)
+    await until(lambda: shard.dispatcher.pacer.buffered)
 
     await running.run.change(state)
     await until(lambda: shard.ends)
     await shard.feed.close()
 
     assert shard.ends == [(state, None)]
-    assert ((await running.figures()).waiting, (await running.figures()).leased) == (40, 0)
+    assert ((await running.read_counters()).waiting, (await running.read_counters()).leased) == (40, 0)
 
 
 # -- so many pages and no more --
@@ -175,10 +175,10 @@ async def test_several_shards_fetch_exactly_as_many_pages_as_they_may(running: S
         await running.open(number, limits=replace(LONG, batch=20))
     crawl = Crawl(running)
 
-    figures = await crawl.until_nothing_moves()
+    counters = await crawl.until_nothing_moves()
 
-    assert (len(crawl.fetched), figures.fetched, figures.promised) == (most, most, most)
-    assert figures.waiting == 240 - most
+    assert (len(crawl.fetched), counters.fetched, counters.promised) == (most, most, most)
+    assert counters.waiting == 240 - most
     assert await leader_of(running).step()
     assert (await running.run.read_map()).reason == "max_pages"
 
@@ -191,23 +191,23 @@ async def test_a_higher_limit_is_heard_of_and_kept(running: Shards) -> None:
     await crawl.until_nothing_moves()
 
     await running.run.set_limits(Limits(pages=12))
-    figures = await crawl.until_nothing_moves()
+    counters = await crawl.until_nothing_moves()
 
-    assert (len(crawl.fetched), figures.fetched) == (12, 12)
+    assert (len(crawl.fetched), counters.fetched) == (12, 12)
 
 
 async def test_a_limit_set_while_shards_hold_leases_counts_these(running: Shards) -> None:
     await running.admit(*sites(40, 2))
     shard = await running.open(limits=replace(LONG, batch=10))
-    await until(lambda: shard.feed.held >= 10)
+    await until(lambda: shard.held >= 10)
 
     await running.run.set_limits(Limits(pages=20))
-    figures = await Crawl(running).until_nothing_moves()
+    counters = await Crawl(running).until_nothing_moves()
 
-    assert figures.fetched == 20
+    assert counters.fetched == 20
 
 
-async def test_a_limit_taken_away_lets_everything_through(running: Shards) -> None:
+async def test_a_removed_limit_lets_everything_through(running: Shards) -> None:
     await running.run.set_limits(Limits(pages=5))
     await running.admit(*sites(30))
     await running.open(limits=LONG)
@@ -226,12 +226,11 @@ async def test_what_fails_or_is_put_off_does_not_use_up_the_limit(running: Shard
 
     for outcome in ends:
         for lease in await shard.take_some(3):
-            shard.feed.ended(lease, Ended(200))
-            shard.feed.judge(lease, outcome, "why")
-            shard.feed.finish(lease)
-    figures = await Crawl(running).until_nothing_moves()
+            shard.dispatcher.request_ended(lease, Ending(200))
+            shard.settle(lease, outcome, "why")
+    counters = await Crawl(running).until_nothing_moves()
 
-    assert (figures.fetched, figures.promised) == (3, 3)
+    assert (counters.fetched, counters.promised) == (3, 3)
 
 
 async def test_promises_of_a_killed_shard_come_back_with_its_partitions(running: Shards) -> None:
@@ -240,15 +239,15 @@ async def test_promises_of_a_killed_shard_come_back_with_its_partitions(running:
     await running.admit(*sites(60))
     victim = await running.open(1)
     # All that may be promised is leased: what is promised and not leased yet, only the leader can mend.
-    await until(lambda: victim.feed.held == 20)
+    await until(lambda: victim.held == 20)
     await running.open(0)
     crawl = Crawl(running)
 
     await victim.kill()
     await until(lambda: bool(crawl.step()) and len(running.made[1].feed.partitions) == 8, limit_s=10)
-    figures = await crawl.until_nothing_moves()
+    counters = await crawl.until_nothing_moves()
 
-    assert (figures.fetched, figures.promised) == (20, 20)
+    assert (counters.fetched, counters.promised) == (20, 20)
 
 
 async def test_promises_a_shard_died_with_before_it_leased_are_mended_by_the_leader(running: Shards) -> None:
@@ -261,14 +260,14 @@ async def test_promises_a_shard_died_with_before_it_leased_are_mended_by_the_lea
     assert (await crawl.until_nothing_moves()).fetched == 20
 
     looks = [await leader.step() for _ in range(2)]
-    figures = await crawl.until_nothing_moves()
+    counters = await crawl.until_nothing_moves()
 
     assert looks == [False, False]
-    assert (figures.fetched, figures.promised) == (30, 30)
+    assert (counters.fetched, counters.promised) == (30, 30)
     assert await leader.step()
 
 
-async def test_a_leader_who_looks_all_the_time_never_lets_too_many_through(running: Shards) -> None:
+async def test_a_leader_that_checks_constantly_never_lets_too_many_through(running: Shards) -> None:
     await running.run.set_shards(2)
     await running.run.set_limits(Limits(pages=50))
     await running.admit(*sites(80))
@@ -281,23 +280,22 @@ async def test_a_leader_who_looks_all_the_time_never_lets_too_many_through(runni
             crawl.step()
             await asyncio.sleep(0)
 
-    figures = await running.figures()
-    assert (figures.fetched, figures.leased, figures.promised) == (50, 0, 50)
+    counters = await running.read_counters()
+    assert (counters.fetched, counters.leased, counters.promised) == (50, 0, 50)
 
 
 async def test_a_shard_fetches_nothing_while_large_pages_wait_for_redis(shards: Shards) -> None:
     await shards.admit(*sites(6))
     shard = await shards.open(limits=LONG)
-    await until(lambda: shard.feed.pacer.buffered == 6)
-    leases = [lease for _ in range(5) if isinstance(lease := shard.feed.take(), Lease)]
+    await until(lambda: shard.dispatcher.pacer.buffered == 6)
+    leases = [lease for _ in range(5) if isinstance(lease := shard.dispatcher.take(), Lease)]
     works = shard.works
 
     for lease in leases[:4]:
-        shard.feed.hold_page(lease, bytes(9_000_000))
-        shard.fetch(lease)
-    refused = shard.feed.take()
+        shard.fetch(lease, page=bytes(9_000_000))
+    refused = shard.dispatcher.take()
     await until(lambda: shard.works > works)
 
     assert (len(leases), refused) == (5, None)
-    assert (await shards.figures()).queue_pages == 4
-    assert shard.feed.take() is not None
+    assert (await shards.read_counters()).queue_pages == 4
+    assert shard.dispatcher.take() is not None

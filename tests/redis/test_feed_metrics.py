@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from crawlproj.errors import Fenced
+from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate
-from crawlproj.politeness.pacing import DelayRules, Ended, Trouble
+from crawlproj.politeness.pacing import DelayRules, Ending, Trouble
 from crawlproj.politeness.robots import RobotsCache
 from tests.redis.shards import Shards, rules_of, sites, until
 
@@ -14,10 +15,10 @@ async def test_answers_are_counted_and_errors_by_their_reason(shards: Shards) ->
     shard = await shards.open()
     good, gone, broken, refused = await shard.take_some(4)
 
-    shard.feed.ended(good, Ended(200), 1000)
-    shard.feed.ended(gone, Ended(404), 50)
-    shard.feed.ended(broken, Ended(503), 10)
-    shard.fail(refused, Ended(error="connection_refused", error_means=Trouble.SITE))
+    shard.dispatcher.request_ended(good, Ending(200), 1000)
+    shard.dispatcher.request_ended(gone, Ending(404), 50)
+    shard.dispatcher.request_ended(broken, Ending(503), 10)
+    shard.fail(refused, Ending(error="connection_refused", error_means=Trouble.SITE))
 
     metrics = shard.feed.metrics
     assert metrics.fetches == {"page": 3, "robots": 0, "sitemap": 0}
@@ -28,14 +29,16 @@ async def test_answers_are_counted_and_errors_by_their_reason(shards: Shards) ->
     assert metrics.retries == 1
 
 
-async def test_a_url_whose_end_is_told_twice_or_never_is_counted_once_or_not_at_all(shards: Shards) -> None:
+async def test_a_url_whose_end_is_recorded_twice_or_never_is_counted_once_or_not_at_all(
+    shards: Shards,
+) -> None:
     await shards.admit(*sites(2))
     shard = await shards.open()
     twice, never = await shard.take_some(2)
 
-    shard.feed.ended(twice, Ended(200))
-    shard.feed.ended(twice, Ended(200))
-    shard.feed.finish(never)
+    shard.dispatcher.request_ended(twice, Ending(200))
+    shard.dispatcher.request_ended(twice, Ending(200))
+    shard.settle(never)
 
     assert shard.feed.metrics.fetches["page"] == 1
     assert sum(shard.feed.metrics.fetch_seconds.counts) == 1
@@ -43,7 +46,7 @@ async def test_a_url_whose_end_is_told_twice_or_never_is_counted_once_or_not_at_
 
 async def test_a_sitemap_is_counted_as_one(shards: Shards) -> None:
     shard = await shards.open()
-    shard.feed.add([Candidate("https://a.test/sitemap.xml", extra='{"sitemap":1}')])
+    shard.dispatcher.add([Candidate("https://a.test/sitemap.xml", extra=Extra(sitemap_level=1))])
     lease = await shard.take_one()
 
     shard.fetch(lease)
@@ -56,7 +59,7 @@ async def test_robots_txt_and_what_it_decides_are_counted(shards: Shards) -> Non
     shard = await shards.open(robots=RobotsCache(10, 3600, 10))
     fetch = await shard.take_robots()
 
-    shard.feed.robots_ended(fetch, rules_of("User-agent: *\nDisallow: /closed"), Ended(200), 31)
+    shard.robots.learn(fetch, rules_of("User-agent: *\nDisallow: /closed"), Ending(200), 31)
     decided = shard.feed.metrics.robots_decisions
 
     def crawl() -> bool:
@@ -89,9 +92,9 @@ async def test_a_domain_that_asks_for_a_long_rest_opens_no_circuit(shards: Shard
     shard = await shards.open(rules=DelayRules(0.0, max_backoff_s=60.0))
     lease = await shard.take_one()
 
-    shard.fail(lease, Ended(429, retry_after_s=7200.0))
+    shard.fail(lease, Ending(429, retry_after_s=7200.0))
 
-    assert shard.feed._parking["a.test"].reason == "retry_after"
+    assert shard.dispatcher.parking["a.test"].reason == "retry_after"
     assert shard.feed.metrics.circuits_opened == 0
 
 
@@ -100,7 +103,7 @@ async def test_a_shard_that_is_fenced_counts_what_it_lost(shards: Shards) -> Non
     await until(lambda: bool(shard.feed.partitions))
     held = len(shard.feed.partitions)
 
-    shard.feed.stop(Fenced("another has the number"))
+    shard.feed.stop("Fenced", Fenced("another has the number"))
 
     assert shard.feed.metrics.ownership_changes["fenced"] == held
 

@@ -9,17 +9,20 @@ from itertools import pairwise
 import pytest
 
 from crawlproj.config import Config, load_config
+from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.feed import Feed, FeedLimits
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
 from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.frontier.pressure import QueueLimits
 from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.robots_turns import RobotsTurns
 from crawlproj.model.partition import partition_of
-from crawlproj.model.records import Candidate, Lease, Outcome
-from crawlproj.politeness.pacing import DelayRules, Ended, Pacer
+from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
+from crawlproj.politeness.pacing import DelayRules, Ending, Pacer
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 from tests.redis.shards import AGENT, RUN, rules_of
@@ -45,7 +48,7 @@ redis.call('HINCRBY', KEYS[2], 'admitted', ARGV[1])
 class Simulation:
     """A shard with the settings people get, one turn after the other, on a web of *answers*."""
 
-    door: Door
+    client: RedisClient
     run: Run
     config: Config
     is_asking_robots: bool = False
@@ -55,13 +58,10 @@ class Simulation:
 
     def __post_init__(self) -> None:
         config = self.config
-        store = RobotsStore(self.door, RUN, PARTITIONS, config.robots_bytes, AGENT, now_ms=self.now_ms)
+        store = RobotsStore(self.client, RUN, PARTITIONS, config.robots_bytes, AGENT, now_ms=self.now_ms)
         cache = RobotsCache(1000, config.robots_seconds, config.backoff_seconds)
-        self.frontier = Frontier(self.door, RUN, PARTITIONS, now_ms=self.now_ms)
-        self.feed = Feed(
-            self.frontier,
-            ShardNumber(self.door, RUN, 0, ProcessName.of_this(), 3_600_000),
-            self.run.read_map,
+        self.frontier = Frontier(self.client, RUN, PARTITIONS, now_ms=self.now_ms)
+        self.dispatcher = Dispatcher(
             Pacer(
                 DelayRules(
                     1.0,
@@ -74,25 +74,33 @@ class Simulation:
                 )
             ),
             Gate(
-                self.door,
+                self.client,
                 RUN,
                 PARTITIONS,
                 robots=Robots(AGENT, cache, store) if self.is_asking_robots else None,
             ),
+            batch=config.lease_batch,
+            chain_s=config.chain_seconds,
+            max_attempts=config.max_attempts,
+            on_work=lambda: None,
+            clock=lambda: self.now_s,
+        )
+        self.robots = RobotsTurns(self.dispatcher)
+        self.feed = Feed(
+            self.frontier,
+            ShardNumber(self.client, RUN, 0, ProcessName.of_this(), 3_600_000),
+            self.run.read_map,
+            self.dispatcher,
             FeedLimits(
                 batch=config.lease_batch,
                 chain=config.chain,
                 chain_s=config.chain_seconds,
                 lease_s=config.lease_seconds,
                 shard_lease_s=config.shard_lease_seconds,
-                max_attempts=config.max_attempts,
-                queue_soft=config.page_queue_soft,
-                queue_hard=config.page_queue_hard,
+                queue=QueueLimits(config.page_queue_soft, config.page_queue_hard),
             ),
             promises=self.run,
-            on_work=lambda: None,
-            on_end=lambda reason, error: pytest.fail(f"the feed ended: {reason} {error}"),
-            clock=lambda: self.now_s,
+            on_stop=lambda reason, error: pytest.fail(f"the feed stopped: {reason} {error}"),
         )
 
     def now_ms(self) -> int:
@@ -102,7 +110,7 @@ class Simulation:
         """Have so many URLs of each domain wait."""
         await self.frontier.admit(Candidate(f"https://{domain}/") for domain in urls)
         partitions = {domain: partition_of(domain, PARTITIONS) for domain in urls}
-        await self.door.pipeline(
+        await self.client.pipeline(
             [
                 (
                     "EVAL",
@@ -118,10 +126,10 @@ class Simulation:
 
     async def open(self) -> None:
         await self.feed.number.claim()
-        await self.feed._keep()
+        await self.feed._renew()
 
     async def pass_time(
-        self, seconds: float, answer: Callable[[str], Ended], turn_s: float = TURN_S, *, looks: int = 1
+        self, seconds: float, answer: Callable[[str], Ending], turn_s: float = TURN_S, *, looks: int = 1
     ) -> None:
         """Take turns for so long, each with so many *looks* at what may be fetched.
 
@@ -131,18 +139,17 @@ class Simulation:
         while self.now_s < end_s:
             await self.feed._turn()
             for _ in range(looks):
-                while (one := self.feed.take()) is not None:
+                while (one := self.dispatcher.take()) is not None:
                     self.asked_s.setdefault(one.domain, []).append(self.now_s)
                     self._end(one, answer(one.domain))
                 self.now_s += turn_s / looks
 
-    def _end(self, one: Lease | RobotsFetch, ended: Ended) -> None:
+    def _end(self, one: Lease | RobotsFetch, ended: Ending) -> None:
         if isinstance(one, RobotsFetch):
-            self.feed.robots_ended(one, rules_of("", ended.status or None), ended)
+            self.robots.learn(one, rules_of("", ended.status or None), ended)
             return
-        if self.feed.ended(one, ended):
-            self.feed.judge(one, Outcome.RETRY, "again")
-        self.feed.finish(one)
+        again = self.dispatcher.request_ended(one, ended)
+        self.dispatcher.settle(Settlement(one, Outcome.RETRY if again else Outcome.DONE))
 
     @property
     def requests(self) -> int:
@@ -150,18 +157,18 @@ class Simulation:
 
 
 @pytest.fixture
-async def simulate(door: Door) -> AsyncIterator[Callable[..., Simulation]]:
-    run = await Run.open(door, RUN, partitions=PARTITIONS, shards=1)
+async def simulate(client: RedisClient) -> AsyncIterator[Callable[..., Simulation]]:
+    run = await Run.open(client, RUN, partitions=PARTITIONS, shards=1)
     made: list[Simulation] = []
 
     def make(*, is_asking_robots: bool = False, **settings: object) -> Simulation:
-        made.append(Simulation(door, run, load_config(settings), is_asking_robots))
+        made.append(Simulation(client, run, load_config(settings), is_asking_robots))
         return made[-1]
 
     yield make
     for simulation in made:
-        if simulation.feed._timer:
-            simulation.feed._timer.cancel()
+        if simulation.dispatcher._timer:
+            simulation.dispatcher._timer.cancel()
 
 
 @pytest.mark.parametrize("is_hot_there", [True, False], ids=["a hot domain", "none"])
@@ -174,7 +181,7 @@ async def test_two_thousand_domains_are_fetched_at_the_rate_they_allow_whatever_
         await simulation.fill({"hot.test": 99 * 12 * 2000})
     await simulation.open()
 
-    await simulation.pass_time(10.0, lambda domain: Ended(200))
+    await simulation.pass_time(10.0, lambda domain: Ending(200))
 
     of_others = simulation.requests - len(simulation.asked_s.get("hot.test", []))
     # With and without it within 2 % of each other, as both are of the same cap.
@@ -191,7 +198,7 @@ async def test_a_domain_is_asked_when_it_is_due_and_not_only_in_the_turn_after(
     await simulation.fill({f"d{number}.test": 12 for number in range(50)})
     await simulation.open()
 
-    await simulation.pass_time(5.0, lambda domain: Ended(200), turn_s=0.03, looks=6)
+    await simulation.pass_time(5.0, lambda domain: Ending(200), turn_s=0.03, looks=6)
 
     # A look later than due at most; a delay is no multiple of a turn.
     assert all(0.999 < gap < 1.006 for asked_s in simulation.asked_s.values() for gap in gaps(asked_s))
@@ -206,9 +213,9 @@ async def test_domains_that_wait_after_their_robots_txt_do_not_keep_others_from_
     await simulation.fill(domains)
     await simulation.open()
 
-    await simulation.pass_time(1.0, lambda domain: Ended(200))
+    await simulation.pass_time(1.0, lambda domain: Ending(200))
     assert simulation.asked_s.keys() == domains.keys()
-    await simulation.pass_time(2.0, lambda domain: Ended(200))
+    await simulation.pass_time(2.0, lambda domain: Ending(200))
 
     assert simulation.requests >= 0.95 * 2000 * 3
     for asked_s in simulation.asked_s.values():
@@ -223,31 +230,33 @@ async def test_a_dead_domain_is_asked_less_than_ten_times_an_hour_and_keeps_its_
     await simulation.fill({"dead.test": 100})
     await simulation.open()
 
-    await simulation.pass_time(3600.0, lambda domain: Ended(error="connection_refused"), turn_s=1.0)
+    await simulation.pass_time(3600.0, lambda domain: Ending(error="connection_refused"), turn_s=1.0)
 
     assert 2 <= simulation.requests < 10
-    assert (await simulation.run.figures()).counts["parked"] == 100
+    assert (await simulation.run.read_counters()).counts["parked"] == 100
 
 
-@pytest.mark.parametrize("ended", [Ended(error="connection_refused"), Ended(429)], ids=["dead", "throttled"])
+@pytest.mark.parametrize(
+    "ended", [Ending(error="connection_refused"), Ending(429)], ids=["dead", "throttled"]
+)
 async def test_a_domain_in_trouble_comes_back_by_itself(
-    simulate: Callable[..., Simulation], ended: Ended
+    simulate: Callable[..., Simulation], ended: Ending
 ) -> None:
     simulation = simulate(is_asking_robots=True)
     await simulation.fill({"a.test": 12})
     await simulation.open()
     await simulation.pass_time(1800.0, lambda domain: ended, turn_s=2.0)
-    assert (await simulation.run.figures()).counts["parked"] == 12
+    assert (await simulation.run.read_counters()).counts["parked"] == 12
     before = simulation.requests
 
     simulation.now_s += simulation.config.parked_seconds
-    await simulation.pass_time(1800.0, lambda domain: Ended(200), turn_s=1.0)
+    await simulation.pass_time(1800.0, lambda domain: Ending(200), turn_s=1.0)
 
     assert before < 10
     # Its robots.txt first.
     assert simulation.requests == before + 1 + 12
-    figures = await simulation.run.figures()
-    assert (figures.counts["done"], figures.counts["parked"], figures.waiting) == (12, 0, 0)
+    counters = await simulation.run.read_counters()
+    assert (counters.counts["done"], counters.counts["parked"], counters.waiting) == (12, 0, 0)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -257,11 +266,11 @@ async def test_a_domain_that_throttles_everything_is_asked_ten_times_less_within
     simulation = simulate()
     await simulation.fill({"busy.test": 100})
     await simulation.open()
-    await simulation.pass_time(5.0, lambda domain: Ended(200))
+    await simulation.pass_time(5.0, lambda domain: Ending(200))
     well_s = gaps(simulation.asked_s["busy.test"])
     simulation.asked_s.clear()
 
-    await simulation.pass_time(3600.0, lambda domain: Ended(status), turn_s=0.5)
+    await simulation.pass_time(3600.0, lambda domain: Ending(status), turn_s=0.5)
 
     throttled_s = gaps(simulation.asked_s["busy.test"][:10])
     assert max(well_s) < 1.1

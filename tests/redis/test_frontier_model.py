@@ -26,7 +26,7 @@ from crawlproj.errors import Fenced
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, lane_of
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, pairs
+from crawlproj.redisio.client import RedisClient, pairs
 
 RUN = "web"
 DOMAINS = ("a.test", "b.test", "c.test")
@@ -65,14 +65,14 @@ class Domain:
 
 class FrontierMachine(RuleBasedStateMachine):
     runner: asyncio.Runner
-    door: Door
+    client: RedisClient
 
     def __init__(self) -> None:
         super().__init__()
-        self.run(self.door.command("FLUSHDB"))
+        self.run(self.client.command("FLUSHDB"))
         self.now_ms = 1_800_000_000_000
         self.frontier = Frontier(
-            self.door,
+            self.client,
             RUN,
             1,
             domain_bytes=DOMAIN_BYTES,
@@ -311,7 +311,7 @@ class FrontierMachine(RuleBasedStateMachine):
     def redis_and_the_model_agree(self) -> None:
         lanes = [(name, lane) for name in DOMAINS for lane in range(3)]
         *queues, ready, parked, trapped, leased, pages, meta, states = self.run(
-            self.door.pipeline(
+            self.client.pipeline(
                 [
                     *(("LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{name}", 0, -1) for name, lane in lanes),
                     ("ZRANGE", keys.ready(RUN, 0), 0, -1, "WITHSCORES"),
@@ -368,34 +368,34 @@ class FrontierMachine(RuleBasedStateMachine):
 
 def test_redis_and_the_model_agree_after_every_step(redis_url: str, tmp_path: Path) -> None:
     with asyncio.Runner() as runner:
-        door = runner.run(Door.open(url=redis_url, data_dir=tmp_path, wait_s=10))
+        client = runner.run(RedisClient.open(url=redis_url, data_dir=tmp_path, wait_s=10))
 
         class OnThisRedis(FrontierMachine):
             pass
 
-        OnThisRedis.runner, OnThisRedis.door = runner, door
+        OnThisRedis.runner, OnThisRedis.client = runner, client
         try:
             run_state_machine_as_test(
                 OnThisRedis,
                 settings=settings(
                     max_examples=40,
                     stateful_step_count=30,
-                    # No shrinking: it would go on for minutes.
+                    # No shrinking: it would take minutes.
                     phases=[Phase.explicit, Phase.reuse, Phase.generate],
                     suppress_health_check=list(HealthCheck),
                 ),
             )
         finally:
-            runner.run(door.close())
+            runner.run(client.close())
 
 
-async def test_every_key_a_step_touches_has_its_partitions_tag(door: Door, redis_url: str) -> None:
+async def test_every_key_a_step_touches_has_its_partitions_tag(client: RedisClient, redis_url: str) -> None:
     reader, writer = await asyncio.open_unix_connection(redis_url.removeprefix("unix://"))
     writer.write(b"MONITOR\r\n")
     assert await reader.readline() == b"+OK\r\n"
 
-    await take_every_step(door)
-    await door.command("ECHO", "all steps were taken")
+    await take_every_step(client)
+    await client.command("ECHO", "all steps were taken")
 
     touched: Counter[tuple[str, str]] = Counter()
     async with asyncio.timeout(10):
@@ -414,8 +414,8 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(door: Door, redis
     assert foreign == {keys.pages(RUN), keys.page_counters(RUN)}
 
 
-async def take_every_step(door: Door) -> None:
-    frontier = Frontier(door, RUN, 1)
+async def take_every_step(client: RedisClient) -> None:
+    frontier = Frontier(client, RUN, 1)
     options: dict[str, Any] = {"ttl_ms": TTL_MS, "delay_ms": 0, "delays_ms": {}}
     hold = await frontier.acquire(0, "a", **options)
     assert hold is not None

@@ -14,7 +14,7 @@ import pytest
 from crawlproj.errors import Fenced, ShardTaken
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, hold_name, read_holders
 
 KEY = keys.shard("web", 0)
@@ -27,60 +27,60 @@ print(json.dumps(asdict(ProcessName.of_this())))
 
 
 def named(instance: str) -> ProcessName:
-    """A process on another machine, of which nobody can tell whether it lives."""
-    return ProcessName(instance, "elsewhere", 1, "boot:1")
+    """A process on another machine, which cannot be checked for life."""
+    return ProcessName(instance, "elsewhere", 1, "another boot", "1")
 
 
-async def test_a_free_name_is_held_and_the_next_is_told_by_whom(door: Door) -> None:
-    assert await hold_name(door, KEY, named("a"), 10_000, starting=True) is None
+async def test_a_free_name_is_held_and_the_next_process_learns_by_whom(client: RedisClient) -> None:
+    assert await hold_name(client, KEY, named("a"), 10_000, starting=True) is None
 
-    holder = await hold_name(door, KEY, named("b"), 10_000)
+    holder = await hold_name(client, KEY, named("b"), 10_000)
 
     assert holder is not None
     assert (holder.process, holder.starting) == (named("a"), True)
 
 
-async def test_a_holder_renews_and_changes_what_is_known_about_it(door: Door) -> None:
-    await hold_name(door, KEY, named("a"), 100, starting=True)
+async def test_a_holder_renews_and_changes_what_is_known_about_it(client: RedisClient) -> None:
+    await hold_name(client, KEY, named("a"), 100, starting=True)
 
-    assert await hold_name(door, KEY, named("a"), 60_000, starting=False) is None
+    assert await hold_name(client, KEY, named("a"), 60_000, starting=False) is None
 
-    [holder] = await read_holders(door, [KEY])
+    [holder] = await read_holders(client, [KEY])
     assert holder is not None
     assert not holder.starting
-    assert await door.command("PTTL", KEY) > 50_000
+    assert await client.command("PTTL", KEY) > 50_000
 
 
-async def test_a_name_that_begins_like_ours_is_not_ours(door: Door) -> None:
-    await hold_name(door, KEY, named("ab"), 10_000)
+async def test_a_name_that_begins_like_ours_is_not_ours(client: RedisClient) -> None:
+    await hold_name(client, KEY, named("ab"), 10_000)
 
-    assert await hold_name(door, KEY, named("a"), 10_000) is not None
-
-
-async def test_a_name_is_free_when_its_hold_ran_out(door: Door) -> None:
-    await hold_name(door, KEY, named("a"), 60_000)
-    await door.command("PEXPIRE", KEY, 0)
-
-    assert await hold_name(door, KEY, named("b"), 10_000) is None
+    assert await hold_name(client, KEY, named("a"), 10_000) is not None
 
 
-async def test_names_nobody_holds_are_read_as_none(door: Door) -> None:
-    await hold_name(door, keys.shard("web", 1), named("a"), 10_000)
+async def test_a_name_is_free_when_its_hold_ran_out(client: RedisClient) -> None:
+    await hold_name(client, KEY, named("a"), 60_000)
+    await client.command("PEXPIRE", KEY, 0)
 
-    holders = await read_holders(door, [keys.shard("web", number) for number in range(3)])
+    assert await hold_name(client, KEY, named("b"), 10_000) is None
+
+
+async def test_free_names_are_read_as_none(client: RedisClient) -> None:
+    await hold_name(client, keys.shard("web", 1), named("a"), 10_000)
+
+    holders = await read_holders(client, [keys.shard("web", number) for number in range(3)])
 
     assert [holder and holder.process.instance for holder in holders] == [None, "a", None]
 
 
-async def test_a_shard_number_alive_elsewhere_is_refused_naming_host_and_process(door: Door) -> None:
-    await ShardNumber(door, "web", 0, replace(named("a"), pid=4711), 10_000).claim()
+async def test_a_shard_number_alive_elsewhere_is_refused_naming_host_and_process(client: RedisClient) -> None:
+    await ShardNumber(client, "web", 0, replace(named("a"), pid=4711), 10_000).claim()
 
-    with pytest.raises(ShardTaken, match="alive on elsewhere, process 4711"):
-        await ShardNumber(door, "web", 0, named("b"), 10_000).claim()
+    with pytest.raises(ShardTaken, match="already running on elsewhere, process 4711"):
+        await ShardNumber(client, "web", 0, named("b"), 10_000).claim()
 
 
 async def test_the_number_of_a_process_that_died_here_is_taken_at_once_and_its_partitions_inherited(
-    door: Door,
+    client: RedisClient,
 ) -> None:
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -88,38 +88,38 @@ async def test_the_number_of_a_process_that_died_here_is_taken_at_once_and_its_p
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
-    told, _ = await child.communicate()
-    dead = ProcessName(**json.loads(told))
-    await ShardNumber(door, "web", 0, dead, 60_000).claim()
+    printed, _ = await child.communicate()
+    dead = ProcessName(**json.loads(printed))
+    await ShardNumber(client, "web", 0, dead, 60_000).claim()
 
-    heir = ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000)
+    heir = ShardNumber(client, "web", 0, ProcessName.of_this(), 60_000)
     await heir.claim()
 
     assert heir.heir_of == dead.instance
 
 
-async def test_a_process_alive_here_keeps_its_number(door: Door) -> None:
-    await ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000).claim()
+async def test_a_process_alive_here_keeps_its_number(client: RedisClient) -> None:
+    await ShardNumber(client, "web", 0, ProcessName.of_this(), 60_000).claim()
 
     with pytest.raises(ShardTaken):
-        await ShardNumber(door, "web", 0, ProcessName.of_this(), 60_000).claim()
+        await ShardNumber(client, "web", 0, ProcessName.of_this(), 60_000).claim()
 
 
-async def test_a_process_whose_number_was_given_away_is_fenced(door: Door) -> None:
-    paused = ShardNumber(door, "web", 0, named("a"), 60_000)
+async def test_a_process_whose_number_was_taken_is_fenced(client: RedisClient) -> None:
+    paused = ShardNumber(client, "web", 0, named("a"), 60_000)
     await paused.claim()
-    await door.command("PEXPIRE", KEY, 0)
-    await ShardNumber(door, "web", 0, named("b"), 60_000).claim()
+    await client.command("PEXPIRE", KEY, 0)
+    await ShardNumber(client, "web", 0, named("b"), 60_000).claim()
 
     with pytest.raises(Fenced, match="elsewhere"):
-        await paused.keep(starting=False)
+        await paused.renew(starting=False)
 
 
-async def test_a_number_whose_hold_ran_out_unnoticed_is_kept(door: Door) -> None:
-    slow = ShardNumber(door, "web", 0, named("a"), 60_000)
+async def test_a_number_whose_hold_ran_out_unnoticed_is_kept(client: RedisClient) -> None:
+    slow = ShardNumber(client, "web", 0, named("a"), 60_000)
     await slow.claim()
-    await door.command("PEXPIRE", KEY, 0)
+    await client.command("PEXPIRE", KEY, 0)
 
-    await slow.keep(starting=False)
+    await slow.renew(starting=False)
 
-    assert [holder and holder.process for holder in await read_holders(door, [KEY])] == [named("a")]
+    assert [holder and holder.process for holder in await read_holders(client, [KEY])] == [named("a")]

@@ -12,11 +12,13 @@ import pytest
 from crawlproj.config import load_config
 from crawlproj.errors import BadSetting
 from crawlproj.model.records import Page
+from crawlproj.observe.metrics import Metrics
+from crawlproj.observe.process import Heartbeat
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.thread import ParserThread
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 
@@ -33,7 +35,7 @@ async def parser_of(redis_url: str, tmp_path: Path) -> AsyncIterator[Callable[..
 
     def start(**settings: object) -> ParserThread:
         config = load_config({"REDIS_URL": redis_url, "CRAWL_DATA": str(tmp_path)} | settings)
-        started.append(ParserThread(config, RUN))
+        started.append(ParserThread(config, RUN, Metrics(), Heartbeat()))
         return started[-1]
 
     yield start
@@ -47,9 +49,9 @@ async def wait_until(condition: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def put(door: Door, *bodies: str) -> set[str]:
+async def put(client: RedisClient, *bodies: str) -> set[str]:
     """Put a page for each of *bodies* onto the queue; returns their URLs."""
-    await Run.open(door, RUN, partitions=64)
+    await Run.open(client, RUN, partitions=64)
     pages = [
         Page(
             f"http://a.test/{n}",
@@ -65,7 +67,7 @@ async def put(door: Door, *bodies: str) -> set[str]:
         )
         for n, body in enumerate(bodies)
     ]
-    await door.command("RPUSH", keys.pages(RUN), *(pack(page) for page in pages))
+    await client.command("RPUSH", keys.pages(RUN), *(pack(page) for page in pages))
     return {page.url for page in pages}
 
 
@@ -74,48 +76,48 @@ def stored_in(data: Path) -> list[str]:
 
 
 async def test_it_drains_the_whole_queue_once_its_shard_has_left(
-    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+    client: RedisClient, parser_of: Callable[..., ParserThread], tmp_path: Path
 ) -> None:
-    urls = await put(door, *["<p>words"] * 300)
+    urls = await put(client, *["<p>words"] * 300)
     parser = parser_of()
-    await wait_until(PageQueue(door, RUN).parsers)
+    await wait_until(PageQueue(client, RUN).parsers)
 
     await parser.drain()
 
     await parser.done
     assert stored_in(tmp_path) == sorted(urls)
-    assert (await Run(door, RUN, 64).figures()).unstored == 0
-    assert await PageQueue(door, RUN).parsers() == set()
+    assert (await Run(client, RUN, 64).read_counters()).unstored == 0
+    assert await PageQueue(client, RUN).parsers() == set()
 
 
 async def test_what_it_has_no_time_for_stays_in_the_queue(
-    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+    client: RedisClient, parser_of: Callable[..., ParserThread], tmp_path: Path
 ) -> None:
-    urls = await put(door, *["<p>words"] * 3000)
+    urls = await put(client, *["<p>words"] * 3000)
     parser = parser_of(CRAWL_DRAIN_SECONDS=0)
 
     async def has_begun() -> bool:
-        return await PageQueue(door, RUN).length() < len(urls)
+        return await PageQueue(client, RUN).length() < len(urls)
 
     await wait_until(has_begun)
 
     await parser.drain()
 
     await parser.done
-    left = await PageQueue(door, RUN).length()
+    left = await PageQueue(client, RUN).length()
     assert left > 0
     assert len(stored_in(tmp_path)) + left == len(urls)
-    assert await PageQueue(door, RUN).parsers() == set()
+    assert await PageQueue(client, RUN).parsers() == set()
 
 
-async def test_it_goes_on_while_its_shard_is_there_though_the_queue_is_empty(
-    door: Door, parser_of: Callable[..., ParserThread], tmp_path: Path
+async def test_it_continues_while_its_shard_is_alive_though_the_queue_is_empty(
+    client: RedisClient, parser_of: Callable[..., ParserThread], tmp_path: Path
 ) -> None:
-    first = await put(door, "<p>words")
+    first = await put(client, "<p>words")
     parser = parser_of(CRAWL_SEGMENT_SECONDS=0.1)
-    await wait_until(PageQueue(door, RUN).segments)
+    await wait_until(PageQueue(client, RUN).segments)
 
-    more = await put(door, "<p>words", "<p>more")
+    more = await put(client, "<p>words", "<p>more")
     await parser.drain()
 
     await parser.done
@@ -123,15 +125,15 @@ async def test_it_goes_on_while_its_shard_is_there_though_the_queue_is_empty(
 
 
 async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_again(
-    door: Door, parser_of: Callable[..., ParserThread], monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, parser_of: Callable[..., ParserThread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("crawlproj.parsing.thread._COMMIT_S", 0.2)
-    await put(door, HANGING, HANGING)
+    await put(client, HANGING, HANGING)
     settings = {"CRAWL_FIELDS": HANGS_ON, "CRAWL_PARSE_SECONDS": 600, "CRAWL_DRAIN_SECONDS": 0}
     parser = parser_of(**settings)
 
     async def is_taken() -> bool:
-        return not await PageQueue(door, RUN).length()
+        return not await PageQueue(client, RUN).length()
 
     await wait_until(is_taken)
     started_s = time.monotonic()
@@ -140,12 +142,12 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
 
     await parser.done
     assert time.monotonic() - started_s < 10
-    assert (await Run(door, RUN, 64).figures()).unstored == 2
-    assert await door.command("EXISTS", keys.page_attempts(RUN)) == 0
+    assert (await Run(client, RUN, 64).read_counters()).unstored == 2
+    assert await client.command("EXISTS", keys.page_attempts(RUN)) == 0
 
 
 async def test_a_wrong_setting_ends_it_with_the_reason(
-    door: Door, parser_of: Callable[..., ParserThread]
+    client: RedisClient, parser_of: Callable[..., ParserThread]
 ) -> None:
     parser = parser_of(CRAWL_FIELDS={"x": "css:["})
 

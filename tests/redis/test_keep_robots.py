@@ -7,7 +7,7 @@ import pytest
 from crawlproj.frontier.robots import KEPT_EXPIRED_MS, RobotsStore
 from crawlproj.politeness.robots import KnownRules, RobotRules
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 RUN = "web"
 AGENT = "crawlproj"
@@ -17,34 +17,34 @@ START_MS = 1_800_000_000_000
 class StoreAtHand:
     """A store of one partition, with a clock of the test's own."""
 
-    def __init__(self, door: Door) -> None:
-        self.door = door
+    def __init__(self, client: RedisClient) -> None:
+        self.client = client
         self.now_ms = START_MS
 
     def store(self, max_bytes: int = 1_000_000, agent: str = AGENT, partitions: int = 1) -> RobotsStore:
-        return RobotsStore(self.door, RUN, partitions, max_bytes, agent, now_ms=lambda: self.now_ms)
+        return RobotsStore(self.client, RUN, partitions, max_bytes, agent, now_ms=lambda: self.now_ms)
 
     async def bytes_counted(self) -> int:
-        return int(await self.door.command("HGET", keys.robots(RUN, 0), "bytes"))
+        return int(await self.client.command("HGET", keys.robots(RUN, 0), "bytes"))
 
     async def bytes_held(self) -> int:
         """What the records take, counted anew."""
-        flat = await self.door.command("HGETALL", keys.robots(RUN, 0))
+        flat = await self.client.command("HGETALL", keys.robots(RUN, 0))
         items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
         return sum(2 * len(origin) + len(record) + 200 for origin, record in items if origin != b"bytes")
 
     async def origins(self) -> list[str]:
         """The origins kept, those that expire first first."""
         aged = [
-            origin.decode() for origin in await self.door.command("ZRANGE", keys.robots_ages(RUN, 0), 0, -1)
+            origin.decode() for origin in await self.client.command("ZRANGE", keys.robots_ages(RUN, 0), 0, -1)
         ]
-        assert await self.door.command("HLEN", keys.robots(RUN, 0)) == len(aged) + 1
+        assert await self.client.command("HLEN", keys.robots(RUN, 0)) == len(aged) + 1
         return aged
 
 
 @pytest.fixture
-def at_hand(door: Door) -> StoreAtHand:
-    return StoreAtHand(door)
+def at_hand(client: RedisClient) -> StoreAtHand:
+    return StoreAtHand(client)
 
 
 def rules(text: str = "User-agent: *\nDisallow: /x\nCrawl-delay: 3", status: int | None = 200) -> RobotRules:
@@ -78,8 +78,8 @@ async def test_several_partitions_are_read_and_kept_apart(at_hand: StoreAtHand) 
     }
 
 
-async def test_without_a_clock_of_its_own_the_servers_is_used(door: Door) -> None:
-    store = RobotsStore(door, RUN, 1, 1_000_000, AGENT)
+async def test_without_a_clock_of_its_own_the_servers_is_used(client: RedisClient) -> None:
+    store = RobotsStore(client, RUN, 1, 1_000_000, AGENT)
 
     await store.keep({0: {"http://a.test": known(100.0)}})
     [found] = (await store.read({0: ["http://a.test"]})).values()
@@ -87,11 +87,11 @@ async def test_without_a_clock_of_its_own_the_servers_is_used(door: Door) -> Non
     assert 90 < found.expires_at_s <= 100
 
 
-async def test_nothing_asked_and_nothing_told_is_nothing_done(at_hand: StoreAtHand) -> None:
+async def test_without_calls_nothing_is_sent(at_hand: StoreAtHand) -> None:
     await at_hand.store().keep({})
 
     assert await at_hand.store().read({}) == {}
-    assert await at_hand.door.command("DBSIZE") == 0
+    assert await at_hand.client.command("DBSIZE") == 0
 
 
 async def test_failures_are_remembered_after_their_wait_is_over(at_hand: StoreAtHand) -> None:
@@ -124,7 +124,7 @@ async def test_rules_made_for_another_agent_are_not_known(at_hand: StoreAtHand) 
 )
 async def test_a_damaged_record_is_not_known(at_hand: StoreAtHand, record: bytes) -> None:
     await at_hand.store().keep({0: {"http://a.test": known()}})
-    await at_hand.door.command("HSET", keys.robots(RUN, 0), "http://b.test", record)
+    await at_hand.client.command("HSET", keys.robots(RUN, 0), "http://b.test", record)
 
     found = await at_hand.store().read({0: ["http://a.test", "http://b.test"]})
 
@@ -178,7 +178,7 @@ async def test_the_room_is_shared_out_to_the_partitions(at_hand: StoreAtHand) ->
     assert 2000 < await at_hand.bytes_counted() <= 3000
 
 
-async def test_rules_too_large_for_the_room_are_not_kept_and_drive_nobody_out(at_hand: StoreAtHand) -> None:
+async def test_rules_too_large_are_not_kept_and_evict_no_others(at_hand: StoreAtHand) -> None:
     store = at_hand.store(max_bytes=4000)
     await store.keep({0: {"http://a.test": known(), "http://b.test": known()}})
     large = "User-agent: *\n" + "".join(f"Disallow: /{7919 * n:x}\n" for n in range(500))
@@ -189,7 +189,7 @@ async def test_rules_too_large_for_the_room_are_not_kept_and_drive_nobody_out(at
     assert await at_hand.bytes_counted() == await at_hand.bytes_held()
 
 
-async def test_rules_nobody_asks_for_again_do_not_stay_for_ever(at_hand: StoreAtHand) -> None:
+async def test_unused_rules_do_not_stay_forever(at_hand: StoreAtHand) -> None:
     store = at_hand.store()
     await store.keep({0: {f"http://{n}.test": known(10.0) for n in range(150)}})
     at_hand.now_ms += 10_001 + KEPT_EXPIRED_MS

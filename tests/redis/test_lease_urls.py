@@ -1,4 +1,4 @@
-"""lease_urls: only domains due now or soon, one chain of each, told again when the answer was lost."""
+"""lease_urls: only domains due now or soon, one chain of each, repeated when the answer was lost."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from crawlproj.errors import Fenced
 from crawlproj.frontier.frontier import Hold
+from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
 
@@ -31,11 +32,11 @@ async def fetched_once(owned: FrontierAtHand, *domains: str, delay_ms: int = 0) 
     await owned.frontier.settle(Settlement(lease, Outcome.DONE, delay_ms=delay_ms) for lease in leases)
 
 
-async def test_nothing_waits_nothing_is_lent(owned: FrontierAtHand) -> None:
+async def test_with_nothing_waiting_nothing_is_leased(owned: FrontierAtHand) -> None:
     assert await owned.frontier.lease([(owned.hold, 10)], chain=8, chain_ms=1000) == ([], {0: -1})
 
 
-async def test_only_domains_that_are_due_are_lent_the_longest_due_first(owned: FrontierAtHand) -> None:
+async def test_only_due_domains_are_leased_the_longest_due_first(owned: FrontierAtHand) -> None:
     for wait_ms, name in ((2000, "b"), (1000, "a"), (3000, "c")):
         await owned.admit(f"https://{name}.test/1", f"https://{name}.test/2")
         [lease] = await owned.lease()
@@ -50,7 +51,7 @@ async def test_only_domains_that_are_due_are_lent_the_longest_due_first(owned: F
     assert [lease.domain for lease in await owned.lease()] == ["a.test", "b.test"]
 
 
-async def test_domains_that_will_be_due_soon_are_lent_with_how_long_they_have_to_wait(
+async def test_domains_due_soon_are_leased_with_how_long_they_have_to_wait(
     owned: FrontierAtHand,
 ) -> None:
     for wait_ms, name in ((50, "a"), (100, "b"), (101, "c")):
@@ -64,7 +65,9 @@ async def test_domains_that_will_be_due_soon_are_lent_with_how_long_they_have_to
     assert due_in_ms == {0: 101}
 
 
-async def test_a_lease_told_again_says_how_long_its_domain_still_has_to_wait(owned: FrontierAtHand) -> None:
+async def test_a_lease_returned_again_says_how_long_its_domain_still_has_to_wait(
+    owned: FrontierAtHand,
+) -> None:
     await owned.admit("https://a.test/1", "https://a.test/2")
     [lease] = await owned.lease()
     await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=80)])
@@ -77,7 +80,7 @@ async def test_a_lease_told_again_says_how_long_its_domain_still_has_to_wait(own
     assert again.wait_ms == 50
 
 
-async def test_the_answer_tells_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:
+async def test_the_answer_says_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:
     await owned.admit("https://a.test/1", "https://a.test/2")
     [lease] = await owned.lease()
     await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=1500)])
@@ -88,13 +91,13 @@ async def test_the_answer_tells_when_the_next_domain_is_due(owned: FrontierAtHan
     assert due_in_ms == {0: 1200}
 
 
-async def test_a_domain_never_fetched_is_lent_one_url(owned: FrontierAtHand) -> None:
+async def test_a_domain_never_fetched_gets_one_lease(owned: FrontierAtHand) -> None:
     await owned.admit(*(f"https://a.test/{number}" for number in range(5)))
 
     assert len(await owned.lease(chain=8)) == 1
 
 
-async def test_a_fetched_domain_is_lent_a_chain_in_order(owned: FrontierAtHand) -> None:
+async def test_a_fetched_domain_gets_a_chain_in_order(owned: FrontierAtHand) -> None:
     await fetched_once(owned, "a.test")
     await owned.admit(*(f"https://a.test/{number}" for number in range(20)))
 
@@ -107,7 +110,7 @@ async def test_a_fetched_domain_is_lent_a_chain_in_order(owned: FrontierAtHand) 
 @pytest.mark.parametrize(
     ("behind", "sizes"), [(0, [1, 1, 1]), (1, [1, 1, 2]), (5, [1, 3, 4]), (99, [4, 4, 4])]
 )
-async def test_of_every_domain_one_url_is_lent_and_of_all_together_so_many_behind_it(
+async def test_every_domain_gets_one_lease_and_the_partition_a_limited_number_behind_them(
     owned: FrontierAtHand, behind: int, sizes: list[int]
 ) -> None:
     domains = ("a.test", "b.test", "c.test")
@@ -131,7 +134,7 @@ async def test_a_chain_takes_no_longer_than_it_may(
     assert [lease.delay_ms for lease in leases] == [delay_ms] * expected
 
 
-async def test_a_failing_domain_is_lent_one_url_and_its_failures_are_told(owned: FrontierAtHand) -> None:
+async def test_a_failing_domain_gets_one_lease_with_its_failures(owned: FrontierAtHand) -> None:
     await fetched_once(owned, "a.test")
     await owned.admit(*(f"https://a.test/{number}" for number in range(20)))
     leases = await owned.lease(chain=2)
@@ -155,7 +158,7 @@ async def test_higher_priorities_go_first_also_within_a_chain(owned: FrontierAtH
     assert [lease.lane for lease in leases] == [0, 0, 1, 1, 2]
 
 
-async def test_no_more_are_lent_than_asked_for(owned: FrontierAtHand) -> None:
+async def test_no_more_are_leased_than_wanted(owned: FrontierAtHand) -> None:
     await fetched_once(owned, *(f"d{number}.test" for number in range(10)))
     await owned.admit(*(f"https://d{number}.test/{path}" for number in range(10) for path in range(10)))
 
@@ -163,7 +166,7 @@ async def test_no_more_are_lent_than_asked_for(owned: FrontierAtHand) -> None:
     assert await owned.lease(0, chain=4) == []
 
 
-async def test_a_domain_checked_out_is_not_lent_again(owned: FrontierAtHand) -> None:
+async def test_a_domain_checked_out_is_not_leased_again(owned: FrontierAtHand) -> None:
     await owned.admit("https://a.test/1", "https://a.test/2")
     await owned.lease()
 
@@ -172,7 +175,7 @@ async def test_a_domain_checked_out_is_not_lent_again(owned: FrontierAtHand) -> 
     assert await owned.lease() == []
 
 
-async def test_leases_whose_answer_was_lost_are_told_again(owned: FrontierAtHand) -> None:
+async def test_leases_whose_answer_was_lost_are_returned_again(owned: FrontierAtHand) -> None:
     await owned.admit(*(f"https://d{number}.test/" for number in range(5)))
     known = await owned.lease(1)
     before = owned.hold.number
@@ -187,7 +190,7 @@ async def test_leases_whose_answer_was_lost_are_told_again(owned: FrontierAtHand
     assert await owned.count("number") == 5
 
 
-async def test_what_is_told_again_counts_as_asked_for(owned: FrontierAtHand) -> None:
+async def test_leases_returned_again_count_as_wanted(owned: FrontierAtHand) -> None:
     await owned.admit(*(f"https://d{number}.test/" for number in range(5)))
     lost = await owned.lease(3)
     owned.hold.number = 0
@@ -197,7 +200,7 @@ async def test_what_is_told_again_counts_as_asked_for(owned: FrontierAtHand) -> 
     assert [lease.token for lease in again] == [lease.token for lease in lost]
 
 
-async def test_a_lease_settled_meanwhile_is_not_told_again(owned: FrontierAtHand) -> None:
+async def test_a_lease_settled_meanwhile_is_not_returned_again(owned: FrontierAtHand) -> None:
     await owned.admit("https://a.test/", "https://b.test/")
     first, second = await owned.lease()
     await owned.frontier.settle([Settlement(first, Outcome.DONE)])
@@ -220,7 +223,7 @@ async def test_an_epoch_that_is_over_is_refused_and_takes_nothing(owned: Frontie
     assert len(await owned.lease()) == 1
 
 
-async def test_a_partition_nobody_ever_owned_lends_nothing(at_hand: FrontierAtHand) -> None:
+async def test_a_partition_never_owned_leases_nothing(at_hand: FrontierAtHand) -> None:
     await at_hand.admit("https://a.test/")
 
     with pytest.raises(Fenced):
@@ -231,11 +234,11 @@ async def test_thousands_of_leases_fit_into_one_call(owned: FrontierAtHand) -> N
     await owned.admit(*(f"https://d{number}.test/" for number in range(9000)))
 
     assert len(await owned.lease(9000)) == 9000
-    assert await owned.door.command("ZCARD", keys.leases(RUN, 0)) == 9000
+    assert await owned.client.command("ZCARD", keys.leases(RUN, 0)) == 9000
 
 
 async def test_a_lease_brings_back_all_that_was_admitted(owned: FrontierAtHand) -> None:
-    extra = '{"method":"POST","meta":{"q":"a b  c"},"body":{"$bytes":"AAE="}}'
+    extra = Extra(request={"method": "POST", "meta": {"q": "a b  c"}, "body": {"$bytes": "AAE="}})
     await owned.frontier.admit([Candidate("https://sub.a.test:8443/p?q=1", depth=7, extra=extra)])
 
     [lease] = await owned.lease()

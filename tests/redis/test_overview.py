@@ -1,8 +1,9 @@
-"""What people see of a run: its processes as they tell it, and the domains that stand out."""
+"""What people see of a run: its processes as they report themselves, and the domains that stand out."""
 
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -11,30 +12,31 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, hold_name
 from crawlproj.runs import Limits, Run, status_of
 from crawlproj.runs.overview import domains_of, overview_of
+from crawlproj.runs.processes import read_supervisors, show_supervisor
 
 PARTITIONS = 4
 NOW_MS = 1_800_000_000_000
-SHARD = replace(ProcessName.of_this(), host="one", pid=11)
-PARSER = replace(ProcessName.of_this(), host="two", pid=22)
+SHARD = replace(ProcessName.of_this(), host="one", machine="one", pid=11)
+PARSER = replace(ProcessName.of_this(), host="two", machine="two", pid=22)
 
 
 @pytest.fixture
-async def run(door: Door) -> Run:
-    return await Run.open(door, "web", partitions=PARTITIONS, shards=2)
+async def run(client: RedisClient) -> Run:
+    return await Run.open(client, "web", partitions=PARTITIONS, shards=2)
 
 
 async def beat_shard(run: Run, number: int, **figures: object) -> None:
-    """As a shard does that tells figures."""
+    """As a shard that publishes figures."""
     beat = {"process": asdict(SHARD), "renewed_ms": NOW_MS - 2000, "starting": False, "figures": figures}
-    await run.door.command("SET", keys.shard(run.name, number), f"{SHARD.instance} {json.dumps(beat)}")
+    await run.client.command("SET", keys.shard(run.name, number), f"{SHARD.instance} {json.dumps(beat)}")
 
 
 async def know(run: Run, domain: str, state: str) -> None:
-    await run.door.command("HSET", keys.domains(run.name, partition_of(domain, PARTITIONS)), domain, state)
+    await run.client.command("HSET", keys.domains(run.name, partition_of(domain, PARTITIONS)), domain, state)
 
 
 async def test_every_name_of_the_status_is_there_and_unchanged(run: Run) -> None:
@@ -45,10 +47,10 @@ async def test_every_name_of_the_status_is_there_and_unchanged(run: Run) -> None
     assert {name: overview[name] for name in status} == status
 
 
-async def test_processes_are_shown_with_what_they_tell(run: Run) -> None:
+async def test_processes_are_shown_with_their_figures(run: Run) -> None:
     await beat_shard(run, 1, pages=70, pages_per_s=3.5, in_flight=2, memory_bytes=1000, open_files=9)
     facts = {"pages": 60, "pages_per_s": 2.5, "memory_bytes": 500, "open_files": 5}
-    await PageQueue(run.door, "web").heartbeat("two-22-a", NOW_MS - 500, PARSER, **facts)
+    await PageQueue(run.client, "web").heartbeat("two-22-a", NOW_MS - 500, PARSER, **facts)
 
     overview = await overview_of(run, lambda: NOW_MS)
 
@@ -60,9 +62,9 @@ async def test_processes_are_shown_with_what_they_tell(run: Run) -> None:
     assert (overview["memory_bytes"], overview["open_files"]) == (1500, 14)
 
 
-async def test_processes_that_tell_no_figures_are_shown_without(run: Run) -> None:
-    await hold_name(run.door, keys.shard("web", 0), SHARD, 10_000)
-    await PageQueue(run.door, "web").heartbeat("old", NOW_MS)
+async def test_processes_without_figures_are_shown_without(run: Run) -> None:
+    await hold_name(run.client, keys.shard("web", 0), SHARD, 10_000)
+    await PageQueue(run.client, "web").heartbeat("old", NOW_MS)
 
     overview = await overview_of(run)
 
@@ -75,7 +77,7 @@ async def test_processes_that_tell_no_figures_are_shown_without(run: Run) -> Non
 
 async def test_the_memory_of_a_process_that_is_shard_and_parser_counts_once(run: Run) -> None:
     await beat_shard(run, 0, memory_bytes=1000, open_files=9)
-    await PageQueue(run.door, "web").heartbeat("p", NOW_MS, SHARD, memory_bytes=1000, open_files=9)
+    await PageQueue(run.client, "web").heartbeat("p", NOW_MS, SHARD, memory_bytes=1000, open_files=9)
 
     overview = await overview_of(run)
 
@@ -88,7 +90,17 @@ async def test_readers_of_today_understand_a_heartbeat_with_figures(run: Run) ->
     assert (await run.read_map()).alive[0].process == SHARD
 
 
-async def test_the_limits_and_what_remains_are_told(run: Run) -> None:
+async def test_a_supervisor_of_another_machine_is_shown_until_it_was_silent_for_a_minute(run: Run) -> None:
+    await show_supervisor(run, SHARD, {})
+    shown_ms = int(time.time() * 1000)
+
+    shown, silent = (read_supervisors(run, shown_ms + s * 1000) for s in (50, 70))
+
+    assert list(await shown) == [SHARD.instance]
+    assert await silent == {}
+
+
+async def test_the_limits_and_what_remains_are_shown(run: Run) -> None:
     await run.set_limits(Limits(pages=100, seconds=60.0))
 
     overview = await overview_of(run)
@@ -114,7 +126,7 @@ async def test_the_domains_that_stand_out_are_named_first_the_most(run: Run) -> 
 
 async def test_of_many_domains_only_some_are_read_and_that_is_said(run: Run) -> None:
     many = [part for n in range(3000) for part in (f"d{n}.test", f"0 0 0 1 {n} 0 0 -")]
-    await run.door.command("HSET", keys.domains("web", 0), *many)
+    await run.client.command("HSET", keys.domains("web", 0), *many)
 
     found = await domains_of(run, most=600)
 
@@ -132,13 +144,13 @@ async def test_a_run_without_domains_has_none_that_stand_out(run: Run) -> None:
     }
 
 
-async def test_a_shard_tells_its_figures_with_every_renewal_of_its_number(run: Run) -> None:
+async def test_a_shard_publishes_its_figures_with_every_renewal_of_its_number(run: Run) -> None:
     pages = iter(range(10, 100, 10))
-    number = ShardNumber(run.door, "web", 0, SHARD, 10_000, lambda: {"pages": next(pages)})
+    number = ShardNumber(run.client, "web", 0, SHARD, 10_000, lambda: {"pages": next(pages)})
     await number.claim()
     [claimed] = (await overview_of(run))["processes"]
 
-    await number.keep(starting=False)
+    await number.renew(starting=False)
 
     [kept] = (await overview_of(run))["processes"]
     assert (claimed["pages"], kept["pages"]) == (10, 20)

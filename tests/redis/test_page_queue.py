@@ -1,4 +1,4 @@
-"""The page queue, and with it the scripts take_pages, commit_segment and take_back_pages."""
+"""The page queue, and with it the scripts take_pages, commit_segment and reclaim_pages."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 from crawlproj.errors import Fenced
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 RUN = "web"
 
 
 @pytest.fixture
-def queue(door: Door) -> PageQueue:
-    return PageQueue(door, RUN)
+def queue(client: RedisClient) -> PageQueue:
+    return PageQueue(client, RUN)
 
 
-async def push(door: Door, *pages: bytes) -> None:
-    await door.command("RPUSH", keys.pages(RUN), *pages)
+async def push(client: RedisClient, *pages: bytes) -> None:
+    await client.command("RPUSH", keys.pages(RUN), *pages)
 
 
-async def counter(door: Door, name: str) -> int:
-    return int(await door.command("HGET", keys.page_counters(RUN), name) or 0)
+async def counter(client: RedisClient, name: str) -> int:
+    return int(await client.command("HGET", keys.page_counters(RUN), name) or 0)
 
 
-async def test_pages_are_taken_oldest_first(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2", b"3")
+async def test_pages_are_taken_oldest_first(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1", b"2", b"3")
     await queue.heartbeat("p", 0)
 
     first = await queue.take("p", 2)
@@ -39,9 +39,9 @@ async def test_pages_are_taken_oldest_first(door: Door, queue: PageQueue) -> Non
     assert (first, second, third) == ([b"1", b"2"], [b"3"], [])
 
 
-async def test_a_page_is_taken_by_one_parser(door: Door, queue: PageQueue) -> None:
-    await push(door, *(b"%d" % number for number in range(100)))
-    others = [PageQueue(door, RUN) for _ in range(4)]
+async def test_a_page_is_taken_by_one_parser(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, *(b"%d" % number for number in range(100)))
+    others = [PageQueue(client, RUN) for _ in range(4)]
     for number, other in enumerate(others):
         await other.heartbeat(f"p{number}", 0)
 
@@ -50,27 +50,27 @@ async def test_a_page_is_taken_by_one_parser(door: Door, queue: PageQueue) -> No
     assert sorted(int(page) for pages in taken for page in pages) == list(range(100))
 
 
-async def test_taking_waits_for_the_first_page(door: Door, queue: PageQueue) -> None:
+async def test_taking_waits_for_the_first_page(client: RedisClient, queue: PageQueue) -> None:
     await queue.heartbeat("p", 0)
     waiting = asyncio.create_task(queue.take("p", 5, wait_s=5))
-    while b"flags=b" not in await door.command("CLIENT", "LIST"):  # noqa: ASYNC110
+    while b"flags=b" not in await client.command("CLIENT", "LIST"):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
-    await push(door, b"1", b"2")
+    await push(client, b"1", b"2")
 
     assert await waiting == [b"1", b"2"]
     assert await queue.length() == 0
 
 
-async def test_all_waiting_parsers_wake_and_no_page_is_taken_twice(door: Door) -> None:
-    queues = {f"p{number}": PageQueue(door, RUN) for number in range(3)}
+async def test_all_waiting_parsers_wake_and_no_page_is_taken_twice(client: RedisClient) -> None:
+    queues = {f"p{number}": PageQueue(client, RUN) for number in range(3)}
     for parser, queue in queues.items():
         await queue.heartbeat(parser, 0)
     waiting = [asyncio.create_task(queue.take(parser, 1, wait_s=5)) for parser, queue in queues.items()]
-    while (await door.command("CLIENT", "LIST")).count(b"flags=b") < 3:  # noqa: ASYNC110
+    while (await client.command("CLIENT", "LIST")).count(b"flags=b") < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
-    await push(door, b"1", b"2", b"3")
+    await push(client, b"1", b"2", b"3")
 
     assert sorted(await asyncio.gather(*waiting)) == [[b"1"], [b"2"], [b"3"]]
 
@@ -81,11 +81,11 @@ async def test_waiting_has_a_limit(queue: PageQueue) -> None:
     assert await queue.take("p", 1, wait_s=0.05) == []
 
 
-async def test_pages_whose_answer_was_lost_come_again(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2", b"3", b"4", b"5")
+async def test_pages_whose_answer_was_lost_come_again(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1", b"2", b"3", b"4", b"5")
     await queue.heartbeat("p", 0)
     await queue.take("p", 2)
-    lost = PageQueue(door, RUN)
+    lost = PageQueue(client, RUN)
     lost._held["p"], lost._heartbeats["p"] = 2, "{}"
     assert await lost.take("p", 2) == [b"3", b"4"]
 
@@ -95,78 +95,80 @@ async def test_pages_whose_answer_was_lost_come_again(door: Door, queue: PageQue
     assert await queue.length() == 1
 
 
-async def test_a_commit_acknowledges_the_oldest_and_records_the_segment(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2", b"3")
+async def test_a_commit_acknowledges_the_oldest_and_records_the_segment(
+    client: RedisClient, queue: PageQueue
+) -> None:
+    await push(client, b"1", b"2", b"3")
     await queue.heartbeat("p", 0)
     await queue.take("p", 3)
 
     await queue.commit("p", "p-1.jsonl", 2, {"stored": 2, "links": 7})
 
-    assert await door.command("LRANGE", keys.pages_taken(RUN, "p"), 0, -1) == [b"3"]
-    assert await door.command("HGET", keys.segments(RUN), "p-1.jsonl") == b"2"
-    assert (await counter(door, "stored"), await counter(door, "links")) == (2, 7)
+    assert await client.command("LRANGE", keys.pages_taken(RUN, "p"), 0, -1) == [b"3"]
+    assert await client.command("HGET", keys.segments(RUN), "p-1.jsonl") == b"2"
+    assert (await counter(client, "stored"), await counter(client, "links")) == (2, 7)
     assert await queue.take("p", 3) == []
 
 
-async def test_a_repeated_commit_changes_nothing(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2", b"3", b"4")
+async def test_a_repeated_commit_changes_nothing(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1", b"2", b"3", b"4")
     await queue.heartbeat("p", 0)
     await queue.take("p", 4)
     await queue.commit("p", "p-1.jsonl", 2, {"stored": 2})
 
     await queue.commit("p", "p-1.jsonl", 2, {"stored": 2})
 
-    assert await door.command("LLEN", keys.pages_taken(RUN, "p")) == 2
-    assert await counter(door, "stored") == 2
+    assert await client.command("LLEN", keys.pages_taken(RUN, "p")) == 2
+    assert await counter(client, "stored") == 2
 
 
 async def test_pages_of_a_silent_parser_return_to_the_head_in_their_order(
-    door: Door, queue: PageQueue
+    client: RedisClient, queue: PageQueue
 ) -> None:
-    await push(door, b"1", b"2", b"3", b"4")
+    await push(client, b"1", b"2", b"3", b"4")
     await queue.heartbeat("dead", 1_000)
     await queue.heartbeat("alive", 25_000)
     await queue.take("dead", 2)
     await queue.take("alive", 1)
 
-    dead = await queue.take_back_dead(now_ms=31_001, silent_ms=30_000)
+    dead = await queue.reclaim_dead(now_ms=31_001, silent_ms=30_000)
 
     assert dead == {"dead": 2}
-    assert await door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"1", b"2", b"4"]
+    assert await client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"1", b"2", b"4"]
     assert await queue.parsers() == {"alive"}
-    assert await counter(door, "taken_back") == 2
+    assert await counter(client, "taken_back") == 2
 
 
 async def test_a_parser_that_was_silent_just_as_long_as_it_may_keeps_its_pages(
-    door: Door, queue: PageQueue
+    client: RedisClient, queue: PageQueue
 ) -> None:
-    await push(door, b"1")
+    await push(client, b"1")
     await queue.heartbeat("p", 1_000)
     await queue.take("p", 1)
 
-    assert await queue.take_back_dead(now_ms=31_000, silent_ms=30_000) == {}
+    assert await queue.reclaim_dead(now_ms=31_000, silent_ms=30_000) == {}
 
 
 async def test_a_parser_that_shows_a_heartbeat_at_the_last_moment_keeps_its_pages(
-    door: Door, queue: PageQueue
+    client: RedisClient, queue: PageQueue
 ) -> None:
-    await push(door, b"1")
+    await push(client, b"1")
     await queue.heartbeat("p", 1_000)
     await queue.take("p", 1)
     [judged_by] = (await queue._parsers()).values()
     await queue.heartbeat("p", 40_000)
 
-    assert await queue._take_back("p", judged_by) == -1
+    assert await queue._reclaim("p", judged_by) == -1
     assert await queue.length() == 0
 
 
-async def test_a_parser_whose_pages_were_taken_back_can_neither_commit_nor_take(
-    door: Door, queue: PageQueue
+async def test_a_parser_whose_pages_were_reclaimed_can_neither_commit_nor_take(
+    client: RedisClient, queue: PageQueue
 ) -> None:
-    await push(door, b"1", b"2", b"3")
+    await push(client, b"1", b"2", b"3")
     await queue.heartbeat("p", 0)
     await queue.take("p", 2)
-    await PageQueue(door, RUN).take_back_dead(now_ms=60_000, silent_ms=30_000)
+    await PageQueue(client, RUN).reclaim_dead(now_ms=60_000, silent_ms=30_000)
     await queue.heartbeat("p", 60_000)
 
     with pytest.raises(Fenced, match=r"p-1\.jsonl"):
@@ -178,29 +180,29 @@ async def test_a_parser_whose_pages_were_taken_back_can_neither_commit_nor_take(
     assert await queue.length() == 3
 
 
-async def test_a_fenced_parser_can_begin_anew(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1")
+async def test_a_fenced_parser_can_start_over(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1")
     await queue.heartbeat("p", 0)
     await queue.take("p", 1)
-    await PageQueue(door, RUN).take_back_dead(now_ms=60_000, silent_ms=30_000)
+    await PageQueue(client, RUN).reclaim_dead(now_ms=60_000, silent_ms=30_000)
 
     queue.forget("p")
 
     assert await queue.take("p", 1) == [b"1"]
 
 
-async def test_whoever_holds_pages_can_be_found_dead(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1")
+async def test_a_parser_that_holds_pages_can_be_found_dead(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1")
     await queue.heartbeat("p", 0)
-    await PageQueue(door, RUN).take_back_dead(now_ms=60_000, silent_ms=30_000)
+    await PageQueue(client, RUN).reclaim_dead(now_ms=60_000, silent_ms=30_000)
 
     await queue.take("p", 1)
 
-    assert await PageQueue(door, RUN).take_back_dead(now_ms=60_000, silent_ms=30_000) == {"p": 1}
+    assert await PageQueue(client, RUN).reclaim_dead(now_ms=60_000, silent_ms=30_000) == {"p": 1}
 
 
-async def test_a_parser_that_leaves_gives_its_pages_back(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2")
+async def test_a_parser_that_leaves_gives_its_pages_back(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1", b"2")
     await queue.heartbeat("p", 0)
     await queue.take("p", 1)
 
@@ -210,41 +212,43 @@ async def test_a_parser_that_leaves_gives_its_pages_back(door: Door, queue: Page
     assert await queue.parsers() == set()
 
 
-async def test_unstored_pages_are_those_waiting_and_those_held(door: Door, queue: PageQueue) -> None:
-    await push(door, b"1", b"2", b"3", b"4")
+async def test_unstored_pages_are_those_waiting_and_those_held(client: RedisClient, queue: PageQueue) -> None:
+    await push(client, b"1", b"2", b"3", b"4")
     await queue.heartbeat("p", 0)
     await queue.heartbeat("q", 0)
     await queue.take("p", 2)
     await queue.take("q", 1)
-    run = Run(door, RUN, 1)
-    held = (await run.figures()).unstored
+    run = Run(client, RUN, 1)
+    held = (await run.read_counters()).unstored
     await queue.commit("p", "p-1.jsonl", 2)
 
-    assert (held, (await run.figures()).unstored) == (4, 2)
+    assert (held, (await run.read_counters()).unstored) == (4, 2)
 
 
-async def test_the_clock_is_that_of_redis(door: Door, queue: PageQueue) -> None:
-    before = int((await door.command("TIME"))[0]) * 1000
+async def test_the_clock_is_that_of_redis(client: RedisClient, queue: PageQueue) -> None:
+    before = int((await client.command("TIME"))[0]) * 1000
 
     assert before <= await queue.now_ms() <= before + 5_000
 
 
-async def test_the_bytes_in_the_queue_are_counted_by_all_who_change_it(door: Door, queue: PageQueue) -> None:
-    await push(door, b"12345", b"123")
-    await door.command("HSET", keys.page_counters(RUN), "queued_bytes", 8)
+async def test_the_bytes_in_the_queue_are_counted_by_every_script_that_changes_it(
+    client: RedisClient, queue: PageQueue
+) -> None:
+    await push(client, b"12345", b"123")
+    await client.command("HSET", keys.page_counters(RUN), "queued_bytes", 8)
     await queue.heartbeat("p", 0)
 
     await queue.take("p", 1)
-    after_take = await counter(door, "queued_bytes")
+    after_take = await counter(client, "queued_bytes")
     await queue.leave("p")
 
-    assert (after_take, await counter(door, "queued_bytes")) == (3, 8)
+    assert (after_take, await counter(client, "queued_bytes")) == (3, 8)
 
 
 async def test_a_batch_of_large_pages_ends_with_the_page_that_makes_it_large(
-    door: Door, queue: PageQueue
+    client: RedisClient, queue: PageQueue
 ) -> None:
-    await push(door, *(bytes([number]) * 3_000_000 for number in range(5)))
+    await push(client, *(bytes([number]) * 3_000_000 for number in range(5)))
     await queue.heartbeat("p", 0)
 
     taken = [[page[0] for page in await queue.take("p", 32)] for _ in range(3)]

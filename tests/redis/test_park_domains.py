@@ -29,7 +29,7 @@ async def counted(owned: FrontierAtHand) -> tuple[int, int]:
     return await owned.count("waiting"), await owned.count("parked")
 
 
-async def test_a_parked_domain_is_lent_to_nobody_and_keeps_its_urls(owned: FrontierAtHand) -> None:
+async def test_a_parked_domain_is_not_leased_and_keeps_its_urls(owned: FrontierAtHand) -> None:
     assert await owned.park("a.test", "failures", 60_000) == 1
 
     assert [lease.domain for lease in await owned.lease(chain=5)] == ["b.test"]
@@ -81,14 +81,14 @@ async def test_several_are_parked_in_one_step_each_with_its_reason_and_time(owne
     assert await counted(owned) == (0, 4)
 
 
-async def test_a_domain_nobody_knows_is_not_parked(owned: FrontierAtHand) -> None:
+async def test_an_unknown_domain_is_not_parked(owned: FrontierAtHand) -> None:
     assert await owned.park("unknown.test") == 0
 
     assert await owned.back_ms("unknown.test") is None
     assert await counted(owned) == (4, 0)
 
 
-async def test_a_domain_with_all_its_urls_lent_or_fetched_can_be_parked(owned: FrontierAtHand) -> None:
+async def test_a_domain_with_all_its_urls_leased_or_fetched_can_be_parked(owned: FrontierAtHand) -> None:
     [lease] = [lease for lease in await owned.lease() if lease.domain == "b.test"]
     await owned.frontier.settle([Settlement(lease, Outcome.DONE)])
 

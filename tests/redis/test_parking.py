@@ -1,19 +1,20 @@
-"""What was set aside is listed a bounded number at a time, and goes on when people say so, once."""
+"""What was set aside is listed a bounded number at a time, and released on request, once."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from crawlproj.frontier.gate import FREED
+from crawlproj.config import load_config
+from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.parking import Choice, Parking
+from crawlproj.model.extra import Extra
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ ALL = Choice()
 
 
 @pytest.fixture
-def parking(door: Door) -> Parking:
-    return Parking(door, RUN, 1)
+def parking(client: RedisClient) -> Parking:
+    return Parking(client, RUN, 1)
 
 
 @pytest.fixture
@@ -122,11 +123,13 @@ async def test_only_what_is_chosen_is_listed(
     assert (domain_count, url_count) == (len(domains), len(urls))
 
 
-async def test_of_many_in_many_partitions_the_first_are_listed_and_all_are_counted(door: Door) -> None:
+async def test_of_many_in_many_partitions_the_first_are_listed_and_all_are_counted(
+    client: RedisClient,
+) -> None:
     names = [f"d{number}.test" for number in range(1500)]
     for number, name in enumerate(names):
         part = partition_of(name, 3)
-        await door.pipeline(
+        await client.pipeline(
             [
                 ("ZADD", keys.parked(RUN, part), START_MS + number, name),
                 ("HSET", keys.domains(RUN, part), name, "0 0 6 0 0 0 0 failures"),
@@ -138,7 +141,7 @@ async def test_of_many_in_many_partitions_the_first_are_listed_and_all_are_count
                 ),
             ]
         )
-    parking = Parking(door, RUN, 3)
+    parking = Parking(client, RUN, 3)
 
     domains, domain_count = await parking.list_domains(ALL, 3)
     urls, url_count = await parking.list_urls(ALL, 2)
@@ -148,15 +151,17 @@ async def test_of_many_in_many_partitions_the_first_are_listed_and_all_are_count
     assert (domain_count, url_count) == (1500, 1500)
 
 
-async def test_nothing_set_aside_is_an_empty_list(door: Door, parking: Parking) -> None:
+async def test_nothing_parked_is_an_empty_list(client: RedisClient, parking: Parking) -> None:
     assert await parking.list_domains(ALL, 10) == ([], 0)
     assert await parking.list_urls(ALL, 10) == ([], 0)
 
 
-# -- letting domains go on --
+# -- releasing domains --
 
 
-async def test_the_domains_chosen_go_on_and_the_others_stay(parked: FrontierAtHand, parking: Parking) -> None:
+async def test_the_chosen_domains_are_released_and_the_others_stay(
+    parked: FrontierAtHand, parking: Parking
+) -> None:
     assert await parking.release_domains(Choice(reason="failures")) == 1
 
     assert (await parked.count("waiting"), await parked.count("parked")) == (2, 2)
@@ -167,9 +172,7 @@ async def test_the_domains_chosen_go_on_and_the_others_stay(parked: FrontierAtHa
     ]
 
 
-async def test_letting_all_domains_go_on_again_finds_none_left(
-    parked: FrontierAtHand, parking: Parking
-) -> None:
+async def test_releasing_all_domains_again_finds_none_left(parked: FrontierAtHand, parking: Parking) -> None:
     assert await parking.release_domains(ALL) == 3
 
     assert await parking.release_domains(ALL) == 0
@@ -186,14 +189,14 @@ async def test_a_domain_that_is_due_but_not_chosen_stays_parked(
     assert await parked.count("parked") == 4
 
 
-# -- letting URLs go on --
+# -- releasing URLs --
 
 
-async def test_a_url_taken_for_a_trap_when_its_turn_came_is_lent_again_marked_as_freed(
+async def test_a_url_trapped_at_its_turn_is_leased_again_marked_as_freed(
     at_hand: FrontierAtHand, parking: Parking
 ) -> None:
     await at_hand.acquire()
-    extra = '{"hops":2,"from":"https://a.test/"}'
+    extra = Extra(2, "https://a.test/")
     [first] = await trap_late(
         at_hand, Candidate("https://a.test/2030/01", depth=4, priority=1, extra=extra), reason="trap_variants"
     )
@@ -202,13 +205,12 @@ async def test_a_url_taken_for_a_trap_when_its_turn_came_is_lent_again_marked_as
 
     [lease] = await lent(at_hand)
     assert (lease.url, lease.depth, lease.lane, lease.attempt) == (first.url, 4, first.lane, 0)
-    assert FREED in lease.extra
-    assert json.loads(lease.extra) == {"hops": 2, "from": "https://a.test/", "freed": True}
+    assert lease.extra == Extra(2, "https://a.test/", is_freed=True)
     assert admitted.new == 1
     assert await at_hand.trapped() == []
 
 
-async def test_a_link_that_looked_like_a_trap_is_lent_marked_as_freed(
+async def test_a_link_that_looked_like_a_trap_is_leased_marked_as_freed(
     at_hand: FrontierAtHand, parking: Parking
 ) -> None:
     await at_hand.acquire()
@@ -217,10 +219,10 @@ async def test_a_link_that_looked_like_a_trap_is_lent_marked_as_freed(
     assert (await parking.release_urls(ALL)).new == 1
 
     [lease] = await lent(at_hand)
-    assert (lease.url, lease.depth, lease.extra) == ("https://a.test/x/x/x/x", 3, f"{{{FREED}}}")
+    assert (lease.url, lease.depth, lease.extra) == ("https://a.test/x/x/x/x", 3, Extra(is_freed=True))
 
 
-async def test_a_link_let_go_once_is_not_fetched_again_when_it_was_found_again(
+async def test_a_released_link_is_not_fetched_again_when_found_again(
     at_hand: FrontierAtHand, parking: Parking
 ) -> None:
     await at_hand.acquire()
@@ -243,10 +245,10 @@ async def test_a_crash_before_urls_are_forgotten_admits_none_of_them_twice(
     await trap_late(at_hand, Candidate("https://a.test/1"), Candidate("https://a.test/2"))
     await at_hand.frontier.trap({"https://a.test/x/x/x/x": (3, "trap_repeat")})
     key = keys.trapped(RUN, 0)
-    before = await at_hand.door.command("ZRANGE", key, 0, -1, "WITHSCORES")
+    before = await at_hand.client.command("ZRANGE", key, 0, -1, "WITHSCORES")
     await parking.release_urls(ALL)
     # As it is when the process died after it had admitted them.
-    await at_hand.door.command(
+    await at_hand.client.command(
         "ZADD", key, *(part for pair in zip(before[1::2], before[::2], strict=True) for part in pair)
     )
 
@@ -255,13 +257,13 @@ async def test_a_crash_before_urls_are_forgotten_admits_none_of_them_twice(
     assert (admitted.new, admitted.seen) == (0, 3)
     assert await at_hand.trapped() == []
     assert sorted(await at_hand.waiting("a.test")) == [
-        f"0 0 s/1 {{{FREED}}}",
-        f"0 0 s/2 {{{FREED}}}",
-        f"3 0 s/x/x/x/x {{{FREED}}}",
+        '0 0 s/1 {"freed":true}',
+        '0 0 s/2 {"freed":true}',
+        '3 0 s/x/x/x/x {"freed":true}',
     ]
 
 
-async def test_only_the_urls_chosen_go_on_with_their_shapes(
+async def test_only_the_chosen_urls_are_released_with_their_shapes(
     at_hand: FrontierAtHand, parking: Parking
 ) -> None:
     await at_hand.acquire()
@@ -272,7 +274,7 @@ async def test_only_the_urls_chosen_go_on_with_their_shapes(
         "b.test b.test/{n}": "trap_shape",
         "a.test a.test/?q": "trap_variants",
     }
-    await at_hand.door.command(
+    await at_hand.client.command(
         "HSET", keys.traps(RUN, 0), *(part for shape in shapes.items() for part in shape)
     )
 
@@ -284,11 +286,11 @@ async def test_only_the_urls_chosen_go_on_with_their_shapes(
         ["trap_shape", "b.test"],
         ["trap_variants", "a.test"],
     ]
-    left = await at_hand.door.command("HKEYS", keys.traps(RUN, 0))
+    left = await at_hand.client.command("HKEYS", keys.traps(RUN, 0))
     assert sorted(left) == [b"a.test a.test/?q", b"b.test b.test/{n}"]
 
 
-async def test_urls_beyond_the_pages_a_domain_may_have_go_on_when_people_say_so(
+async def test_urls_beyond_the_page_budget_are_fetched_when_released(
     make_at_hand: Callable[..., FrontierAtHand], parking: Parking
 ) -> None:
     at_hand = make_at_hand(domain_pages=1)
@@ -310,7 +312,7 @@ async def test_a_url_of_a_parked_domain_waits_with_it(parked: FrontierAtHand, pa
     assert await parked.count("parked") == 5
 
 
-async def test_thousands_of_urls_go_on_in_batches_and_none_is_left_behind(
+async def test_thousands_of_urls_are_released_in_batches_and_none_is_left_behind(
     at_hand: FrontierAtHand, parking: Parking
 ) -> None:
     await at_hand.acquire()
@@ -325,14 +327,14 @@ async def test_thousands_of_urls_go_on_in_batches_and_none_is_left_behind(
 # -- the status --
 
 
-async def test_the_status_counts_what_is_set_aside_and_what_was_filtered(door: Door) -> None:
-    run = await Run.open(door, RUN, partitions=4)
+async def test_the_status_counts_what_is_parked_and_what_was_filtered(client: RedisClient) -> None:
+    run = await Run.open(client, RUN, partitions=4)
     for number in range(3):
-        await door.command("ZADD", keys.parked(RUN, number), START_MS, f"d{number}.test")
-    await door.command(
+        await client.command("ZADD", keys.parked(RUN, number), START_MS, f"d{number}.test")
+    await client.command(
         "ZADD", keys.trapped(RUN, 3), 1, "trap_depth 1 a.test 1 0 s/1", 2, "trap_depth 1 a.test 1 0 s/2"
     )
-    await door.command(
+    await client.command(
         "HSET", keys.page_counters(RUN), "stored", 5, "filtered:scope", 7, "filtered:extension", 9
     )
 
@@ -341,3 +343,12 @@ async def test_the_status_counts_what_is_set_aside_and_what_was_filtered(door: D
     assert (status["parked_domains"], status["trapped_kept"]) == (3, 2)
     assert status["filtered"] == {"extension": 9, "scope": 7}
     assert status["pages_stored"] == 5
+
+
+async def test_no_process_of_a_run_keeps_more_trapped_urls_than_the_setting(client: RedisClient) -> None:
+    run = await Run.open(client, RUN, partitions=1)
+    frontier = Frontier.of(run, load_config({"CRAWL_PARKED_URLS": 2}))
+
+    await frontier.trap({f"https://a.test/{n}": (1, "trap_shape") for n in range(5)})
+
+    assert await client.command("ZCARD", keys.trapped(RUN, 0)) == 2

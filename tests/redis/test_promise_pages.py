@@ -1,4 +1,4 @@
-"""promise_pages, return_promises, mend_promises: a run with a limit of pages lets exactly so many through."""
+"""promise_pages, return_promises, reclaim_promises: a run with a page limit lets exactly so many through."""
 
 from __future__ import annotations
 
@@ -6,79 +6,81 @@ import asyncio
 import random
 
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
-from crawlproj.runs import Figures, Run
+from crawlproj.redisio.client import RedisClient
+from crawlproj.runs import Run, RunCounters
 
 COUNTERS = keys.page_counters("web")
 
 
-async def run_of(door: Door) -> Run:
-    return await Run.open(door, "web", partitions=1)
+async def run_of(client: RedisClient) -> Run:
+    return await Run.open(client, "web", partitions=1)
 
 
-async def promised(door: Door) -> int:
-    return int(await door.command("HGET", COUNTERS, "promised") or 0)
+async def promised(client: RedisClient) -> int:
+    return int(await client.command("HGET", COUNTERS, "promised") or 0)
 
 
-async def figures_of(run: Run, fetched: int) -> Figures:
+async def figures_of(run: Run, fetched: int) -> RunCounters:
     """What the leader reads when so many pages are fetched and none is lent."""
-    figures = await run.figures()
-    figures.counts["done"] = figures.counts["number"] = fetched
-    return figures
+    counters = await run.read_counters()
+    counters.counts["done"] = counters.counts["number"] = fetched
+    return counters
 
 
-async def test_pages_are_promised_until_there_are_no_more(door: Door) -> None:
-    run = await run_of(door)
+async def test_pages_are_promised_until_there_are_no_more(client: RedisClient) -> None:
+    run = await run_of(client)
 
     assert [await run.promise_pages(4, 10) for _ in range(4)] == [4, 4, 2, 0]
 
 
-async def test_nothing_is_promised_when_the_limit_was_lowered_below_what_is_fetched(door: Door) -> None:
-    run = await run_of(door)
+async def test_nothing_is_promised_when_the_limit_was_lowered_below_what_is_fetched(
+    client: RedisClient,
+) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
 
     assert await run.promise_pages(5, 3) == 0
-    assert await promised(door) == 10
+    assert await promised(client) == 10
 
 
-async def test_a_higher_limit_lets_the_difference_through(door: Door) -> None:
-    run = await run_of(door)
+async def test_a_higher_limit_lets_the_difference_through(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
 
     assert await run.promise_pages(100, 25) == 15
 
 
-async def test_what_was_given_back_is_promised_again(door: Door) -> None:
-    run = await run_of(door)
+async def test_returned_pages_are_promised_again(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
 
-    await run.take_back_promises(3)
-    await run.take_back_promises(1)
+    await run.return_promises(3)
+    await run.return_promises(1)
 
     assert await run.promise_pages(10, 10) == 4
 
 
-async def test_giving_back_twice_because_the_answer_was_lost_gives_back_once(door: Door) -> None:
-    run = await run_of(door)
+async def test_a_return_repeated_after_a_lost_answer_counts_once(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
 
-    answers = [await door.run("return_promises", [COUNTERS], ["me", 4]) for _ in range(2)]
+    answers = [await client.run("return_promises", [COUNTERS], ["me", 4]) for _ in range(2)]
 
     assert answers == [4, 0]
-    assert await promised(door) == 6
+    assert await promised(client) == 6
 
 
-async def test_what_two_processes_gave_back_is_counted_for_each(door: Door) -> None:
-    one, other = await run_of(door), await run_of(door)
+async def test_what_two_processes_gave_back_is_counted_for_each(client: RedisClient) -> None:
+    one, other = await run_of(client), await run_of(client)
     await one.promise_pages(10, 10)
 
-    await asyncio.gather(*(run.take_back_promises(1) for run in (one, other) for _ in range(4)))
+    await asyncio.gather(*(run.return_promises(1) for run in (one, other) for _ in range(4)))
 
-    assert await promised(door) == 2
+    assert await promised(client) == 2
 
 
-async def test_asking_twice_because_the_answer_was_lost_lets_no_more_through(door: Door) -> None:
-    run = await run_of(door)
+async def test_asking_twice_because_the_answer_was_lost_lets_no_more_through(client: RedisClient) -> None:
+    run = await run_of(client)
     through = 0
 
     while granted := await run.promise_pages(4, 10):
@@ -88,62 +90,62 @@ async def test_asking_twice_because_the_answer_was_lost_lets_no_more_through(doo
     assert through <= 10
 
 
-async def test_many_who_ask_and_give_back_at_once_never_have_more_than_the_limit(door: Door) -> None:
+async def test_concurrent_promises_and_returns_never_exceed_the_limit(client: RedisClient) -> None:
     """Each fetches some of what it was promised and gives back the rest, until all is fetched."""
     most, fetched, chance = 200, 0, random.Random(5)
 
     async def shard() -> None:
         nonlocal fetched
-        run = await run_of(door)
+        run = await run_of(client)
         while fetched < most:
             granted = await run.promise_pages(chance.randint(1, 20), most)
             kept = chance.randint(0, granted)
             fetched += kept
             assert fetched <= most
             if granted > kept:
-                await run.take_back_promises(granted - kept)
+                await run.return_promises(granted - kept)
 
     await asyncio.gather(*(shard() for _ in range(8)))
 
     assert fetched == most
-    assert await promised(door) == most
+    assert await promised(client) == most
 
 
-async def test_promises_of_the_dead_are_given_to_others(door: Door) -> None:
-    run = await run_of(door)
+async def test_promises_of_the_dead_are_given_to_others(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
 
-    assert await run.mend_promises(await figures_of(run, fetched=7))
+    assert await run.reclaim_promises(await figures_of(run, fetched=7))
 
     assert await run.promise_pages(10, 10) == 3
 
 
-async def test_nothing_is_mended_when_somebody_was_promised_pages_meanwhile(door: Door) -> None:
-    run = await run_of(door)
+async def test_nothing_is_reclaimed_when_pages_were_promised_meanwhile(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
-    figures = await figures_of(run, fetched=7)
-    await run.take_back_promises(1)
+    counters = await figures_of(run, fetched=7)
+    await run.return_promises(1)
     await run.promise_pages(1, 10)
 
-    assert not await run.mend_promises(figures)
+    assert not await run.reclaim_promises(counters)
 
-    assert await promised(door) == 10
+    assert await promised(client) == 10
 
 
-async def test_nothing_is_mended_when_somebody_gave_back_meanwhile(door: Door) -> None:
-    run = await run_of(door)
+async def test_nothing_is_reclaimed_when_pages_were_returned_meanwhile(client: RedisClient) -> None:
+    run = await run_of(client)
     await run.promise_pages(10, 10)
-    figures = await figures_of(run, fetched=7)
-    await run.take_back_promises(2)
+    counters = await figures_of(run, fetched=7)
+    await run.return_promises(2)
 
-    assert not await run.mend_promises(figures)
+    assert not await run.reclaim_promises(counters)
 
-    assert await promised(door) == 8
+    assert await promised(client) == 8
 
 
-async def test_a_run_without_promises_has_nothing_to_mend(door: Door) -> None:
-    run = await run_of(door)
+async def test_a_run_without_promises_has_none_to_reclaim(client: RedisClient) -> None:
+    run = await run_of(client)
 
-    assert await run.mend_promises(await figures_of(run, fetched=0))
+    assert await run.reclaim_promises(await figures_of(run, fetched=0))
 
-    assert await promised(door) == 0
+    assert await promised(client) == 0

@@ -1,4 +1,4 @@
-"""release_partition: whoever comes next need not wait, and a late release harms nobody."""
+"""release_partition: the next shard need not wait, and a late release does no harm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_releasing_again_after_another_came_changes_nothing(at_hand: Front
     assert await at_hand.meta() == before
 
 
-async def test_a_lease_forgotten_by_who_released_waits_again(at_hand: FrontierAtHand) -> None:
+async def test_a_lease_left_behind_by_a_release_waits_again(at_hand: FrontierAtHand) -> None:
     first = await at_hand.acquire("a")
     await at_hand.admit("https://a.test/")
     [lost] = await at_hand.lease()
@@ -42,7 +42,7 @@ async def test_a_lease_forgotten_by_who_released_waits_again(at_hand: FrontierAt
     assert [lease.url for lease in await at_hand.lease()] == [lost.url]
 
 
-async def test_work_admitted_while_nobody_owns_the_partition_is_found_by_the_next(
+async def test_work_admitted_to_a_free_partition_is_found_by_the_next_owner(
     at_hand: FrontierAtHand,
 ) -> None:
     first = await at_hand.acquire("a")

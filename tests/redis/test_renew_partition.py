@@ -22,7 +22,7 @@ async def test_a_partition_renewed_in_time_stays_owned(at_hand: FrontierAtHand) 
         assert await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}) is None
 
 
-async def test_renewing_late_is_fine_while_nobody_came(at_hand: FrontierAtHand) -> None:
+async def test_renewing_late_is_fine_while_the_name_is_free(at_hand: FrontierAtHand) -> None:
     hold = await at_hand.acquire("a")
     at_hand.now_ms += 60_000
 
@@ -43,7 +43,7 @@ async def test_an_owner_replaced_is_refused_and_prolongs_nothing(at_hand: Fronti
     assert await at_hand.meta() == before
 
 
-async def test_renewing_tells_when_the_next_domain_is_due(at_hand: FrontierAtHand) -> None:
+async def test_renewing_returns_when_the_next_domain_is_due(at_hand: FrontierAtHand) -> None:
     hold = await at_hand.acquire("a")
     assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [])
 
@@ -55,7 +55,7 @@ async def test_renewing_tells_when_the_next_domain_is_due(at_hand: FrontierAtHan
     assert await at_hand.frontier.renew([hold], 10_000) == ({0: 800}, [])
 
 
-async def test_renewing_tells_that_a_parked_domains_time_has_come_and_not_before(
+async def test_renewing_reports_a_parked_domain_that_is_due_and_not_before(
     at_hand: FrontierAtHand,
 ) -> None:
     hold = await at_hand.acquire("a")
@@ -63,12 +63,12 @@ async def test_renewing_tells_that_a_parked_domains_time_has_come_and_not_before
     for domain, ms in (("later.test", 9000), ("soon.test", 5000), ("never.test", -1)):
         await at_hand.park(domain, ms=ms)
 
-    told = []
+    answers = []
     for passed_ms in (0, 4999, 1):
         at_hand.now_ms += passed_ms
-        told.append(await at_hand.frontier.renew([hold], 10_000))
+        answers.append(await at_hand.frontier.renew([hold], 10_000))
 
-    assert told == [({0: -1}, []), ({0: -1}, []), ({0: -1}, [0])]
+    assert answers == [({0: -1}, []), ({0: -1}, []), ({0: -1}, [0])]
 
 
 async def test_a_domain_parked_for_good_never_has_its_time(at_hand: FrontierAtHand) -> None:
@@ -81,7 +81,7 @@ async def test_a_domain_parked_for_good_never_has_its_time(at_hand: FrontierAtHa
     assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [])
 
 
-async def test_a_domain_whose_time_has_come_stays_parked_until_somebody_lets_it_go_on(
+async def test_a_due_domain_stays_parked_until_it_is_released(
     at_hand: FrontierAtHand,
 ) -> None:
     hold = await at_hand.acquire("a")

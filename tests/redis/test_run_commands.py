@@ -19,15 +19,16 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Limits, Run, RunState
+from crawlproj.runs.record import KEYS_VERSION
 
 Scrapy = Callable[..., Awaitable[list[str]]]
 
 
 @pytest.fixture
-def scrapy(door: Door, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scrapy:
+def scrapy(client: RedisClient, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Scrapy:
     """Does what a command does: ``await scrapy("pause", "--run", "news")`` returns the lines it said."""
 
     async def do(name: str, *arguments: str) -> list[str]:
@@ -44,18 +45,18 @@ def scrapy(door: Door, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.fixture
-async def run(door: Door) -> Run:
-    return await Run.open(door, "web", partitions=4, shards=2)
+async def run(client: RedisClient) -> Run:
+    return await Run.open(client, "web", partitions=4, shards=2)
 
 
 def far_away() -> ProcessName:
-    """A process on another machine, of which nobody can tell whether it lives."""
-    return replace(ProcessName.of_this(), host="elsewhere", pid=4711)
+    """A process on another machine, which cannot be checked for life."""
+    return replace(ProcessName.of_this(), host="elsewhere", machine="elsewhere", pid=4711)
 
 
 async def hold_shard(run: Run, number: int = 0) -> ProcessName:
     process = far_away()
-    await hold_name(run.door, keys.shard(run.name, number), process, 60_000)
+    await hold_name(run.client, keys.shard(run.name, number), process, 60_000)
     return process
 
 
@@ -65,7 +66,7 @@ async def hold_shard(run: Run, number: int = 0) -> ProcessName:
 async def test_pausing_says_whether_it_was_paused_before(run: Run, scrapy: Scrapy) -> None:
     await run.begin(is_first=True)
 
-    assert await scrapy("pause") == ["run web is paused; to go on: scrapy resume --run web"]
+    assert await scrapy("pause") == ["run web is paused; to resume: scrapy resume --run web"]
     assert await scrapy("pause") == ["run web was already paused"]
     assert await run.state() == RunState.PAUSED
 
@@ -82,11 +83,11 @@ async def test_a_run_that_is_not_there_cannot_be_paused(run: Run, scrapy: Scrapy
         await scrapy("pause", "--run", "news")
 
 
-async def test_a_paused_run_with_shards_goes_on(run: Run, scrapy: Scrapy) -> None:
+async def test_a_paused_run_with_shards_is_resumed(run: Run, scrapy: Scrapy) -> None:
     await run.change(RunState.PAUSED)
     await hold_shard(run)
 
-    assert await scrapy("resume") == ["run web goes on"]
+    assert await scrapy("resume") == ["run web is resumed"]
     assert await run.state() == RunState.RUNNING
     assert await scrapy("resume") == ["run web was already running"]
 
@@ -96,7 +97,7 @@ async def test_a_paused_run_without_shards_waits_for_some_and_its_time_stands_st
 ) -> None:
     await run.change(RunState.PAUSED)
 
-    assert await scrapy("resume") == ["run web was paused and has no shards; to go on: scrapy run --run web"]
+    assert await scrapy("resume") == ["run web was paused and has no shards; to resume: scrapy run --run web"]
     assert await run.state() == RunState.CREATED
 
 
@@ -108,7 +109,7 @@ async def test_a_run_that_has_ended_is_opened_and_the_command_named_that_starts_
     await run.change(state)
 
     assert await scrapy("resume") == [
-        f"run web was {state} and has no shards; to go on: scrapy run --run web"
+        f"run web was {state} and has no shards; to resume: scrapy run --run web"
     ]
     assert await run.state() == RunState.CREATED
 
@@ -120,7 +121,7 @@ async def test_resuming_a_run_at_its_limit_names_the_option_that_raises_it(run: 
 
     [line] = await scrapy("resume", "--data", "here")
 
-    assert line.endswith("with a higher limit: scrapy run --run web --data here --max-pages N")
+    assert line.endswith("to resume, raise it: scrapy run --run web --data here --max-pages N")
 
 
 # -- stop --
@@ -128,8 +129,8 @@ async def test_resuming_a_run_at_its_limit_names_the_option_that_raises_it(run: 
 
 async def test_stopping_a_run_without_processes_is_done_at_once(run: Run, scrapy: Scrapy) -> None:
     assert await scrapy("stop") == [
-        "run web is stopped; to go on: scrapy run --run web",
-        "run web has no processes",
+        "run web is stopped; to resume: scrapy run --run web",
+        "run web has no processes left",
     ]
     run_map = await run.read_map()
     assert (run_map.state, run_map.reason) == (RunState.STOPPED, "asked")
@@ -146,13 +147,13 @@ async def test_stop_waits_until_shards_and_parsers_have_left(
     run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = await hold_shard(run, 3)
-    queue = PageQueue(run.door, run.name)
+    queue = PageQueue(run.client, run.name)
     await queue.heartbeat("p-0", await queue.now_ms(), far_away())
     said: list[str] = []
 
     async def leave_when_named(words: str) -> None:
         if "shard 3" in words:
-            await drop_name(run.door, keys.shard(run.name, 3), shard.instance)
+            await drop_name(run.client, keys.shard(run.name, 3), shard.instance)
         else:
             await queue.leave("p-0")
 
@@ -171,39 +172,39 @@ async def test_stop_waits_until_shards_and_parsers_have_left(
 
     lines = await scrapy("stop")
 
-    assert lines[-1] == "run web has no processes"
+    assert lines[-1] == "run web has no processes left"
     assert said == [
         "waiting for shard 3 (process 4711 on elsewhere), parser p-0 (process 4711 on elsewhere)",
         "waiting for parser p-0 (process 4711 on elsewhere)",
     ]
 
 
-async def test_stop_gives_up_waiting_naming_who_did_not_leave(
+async def test_stop_gives_up_waiting_naming_what_still_runs(
     run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await hold_shard(run)
     monkeypatch.setattr("crawlproj.commands.stop._STORE_S", 0.2)
 
-    with pytest.raises(CrawlError, match=r"still there: shard 0 \(process 4711 on elsewhere\)"):
+    with pytest.raises(CrawlError, match=r"Still running after .*: shard 0 \(process 4711 on elsewhere\)"):
         await scrapy("stop")
 
 
 async def test_processes_that_died_are_not_waited_for(run: Run, scrapy: Scrapy) -> None:
     gone = replace(ProcessName.of_this(), started="another boot")
-    await hold_name(run.door, keys.shard(run.name, 0), gone, 60_000)
-    queue = PageQueue(run.door, run.name)
+    await hold_name(run.client, keys.shard(run.name, 0), gone, 60_000)
+    queue = PageQueue(run.client, run.name)
     await queue.heartbeat("gone-0", await queue.now_ms(), gone)
     await queue.heartbeat("silent-0", 0, far_away())
 
-    assert (await scrapy("stop"))[-1] == "run web has no processes"
+    assert (await scrapy("stop"))[-1] == "run web has no processes left"
 
 
 # -- the list --
 
 
 async def test_runs_are_listed_with_their_figures(run: Run, scrapy: Scrapy) -> None:
-    await Run.open(run.door, "news", partitions=2)
-    await Frontier(run.door, "web", 4).admit(Candidate(f"https://d{n}.test/") for n in range(1234))
+    await Run.open(run.client, "news", partitions=2)
+    await Frontier(run.client, "web", 4).admit(Candidate(f"https://d{n}.test/") for n in range(1234))
     await hold_shard(run)
     await run.begin(is_first=True)
 
@@ -219,19 +220,19 @@ async def test_runs_are_listed_with_their_figures(run: Run, scrapy: Scrapy) -> N
 
 
 async def test_a_run_of_another_version_is_listed_and_no_obstacle(run: Run, scrapy: Scrapy) -> None:
-    await Run.open(run.door, "old", partitions=2)
-    await run.door.command("HSET", keys.run_record("old"), "version", 1)
-    await run.door.command("SADD", keys.runs(), "gone")
+    await Run.open(run.client, "old", partitions=2)
+    await run.client.command("HSET", keys.run_record("old"), "version", 1)
+    await run.client.command("SADD", keys.runs(), "gone")
 
     states = {line["run"]: line["state"] for line in map(json.loads, await scrapy("runs", "--json"))}
 
     assert states == {"web": "created", "old": "of another version"}
 
 
-async def test_a_hundred_runs_are_listed_quickly(door: Door, scrapy: Scrapy) -> None:
+async def test_a_hundred_runs_are_listed_quickly(client: RedisClient, scrapy: Scrapy) -> None:
     for number in range(100):
-        await Run.open(door, f"run-{number}", partitions=64)
-        await Frontier(door, f"run-{number}", 64).admit(Candidate(f"https://d{n}.test/") for n in range(64))
+        await Run.open(client, f"run-{number}", partitions=64)
+        await Frontier(client, f"run-{number}", 64).admit(Candidate(f"https://d{n}.test/") for n in range(64))
 
     began_s = time.process_time()
     lines = await scrapy("runs")
@@ -242,7 +243,7 @@ async def test_a_hundred_runs_are_listed_quickly(door: Door, scrapy: Scrapy) -> 
 
 
 async def test_there_may_be_no_runs(scrapy: Scrapy) -> None:
-    assert await scrapy("runs") == ["there are no runs here"]
+    assert await scrapy("runs") == ["no runs"]
 
 
 # -- deletion --
@@ -263,21 +264,30 @@ def files_in(directory: Path) -> int:
 
 
 async def test_a_run_is_deleted_and_its_pages_stay(run: Run, scrapy: Scrapy, pages: Path) -> None:
-    await Run.open(run.door, "news", partitions=2)
+    await Run.open(run.client, "news", partitions=2)
 
     lines = await scrapy("runs", "--delete", "web", "--yes")
 
-    assert lines == ["deleted run web", f"its 2 files of pages stay in {pages}"]
-    assert await Run.names(run.door) == ["news"]
-    assert await run.door.command("EXISTS", keys.run_record("web")) == 0
+    assert lines == ["deleted run web", f"kept its 2 page files in {pages}"]
+    assert await Run.names(run.client) == ["news"]
+    assert await run.client.command("EXISTS", keys.run_record("web")) == 0
     assert files_in(pages) == 2
 
 
 async def test_a_run_is_deleted_with_its_pages_when_asked_for(run: Run, scrapy: Scrapy, pages: Path) -> None:
     lines = await scrapy("runs", "--delete", "web", "--yes", "--pages")
 
-    assert lines == ["deleted run web and its 2 files of pages"]
+    assert lines == ["deleted run web and its 2 page files"]
     assert files_in(pages) == 0
+
+
+async def test_a_run_of_an_earlier_release_can_be_deleted(run: Run, scrapy: Scrapy) -> None:
+    await run.client.command("HSET", keys.run_record("web"), "version", KEYS_VERSION - 1)
+
+    lines = await scrapy("runs", "--delete", "web", "--yes")
+
+    assert lines == ["deleted run web"]
+    assert await run.client.command("KEYS", "crawl:*") == []
 
 
 async def test_what_its_processes_counted_is_deleted_with_a_run(
@@ -300,18 +310,18 @@ async def test_a_run_in_use_is_not_deleted(run: Run, scrapy: Scrapy) -> None:
     ):
         await scrapy("runs", "--delete", "web", "--yes")
 
-    assert await Run.names(run.door) == ["web"]
+    assert await Run.names(run.client) == ["web"]
 
 
-async def test_nothing_is_deleted_where_nobody_can_be_asked(
+async def test_nothing_is_deleted_without_a_terminal_to_confirm(
     run: Run, scrapy: Scrapy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
 
-    with pytest.raises(BadArgument, match=r"Nobody can be asked .* add --yes"):
+    with pytest.raises(BadArgument, match=r"Cannot ask for confirmation .* Add --yes"):
         await scrapy("runs", "--delete", "web")
 
-    assert await Run.names(run.door) == ["web"]
+    assert await Run.names(run.client) == ["web"]
 
 
 @pytest.mark.parametrize("answer", ["", "y", "news", "Web"])
@@ -324,7 +334,7 @@ async def test_a_wrong_answer_deletes_nothing(
     with pytest.raises(BadArgument, match="nothing was deleted"):
         await scrapy("runs", "--delete", "web")
 
-    assert await Run.names(run.door) == ["web"]
+    assert await Run.names(run.client) == ["web"]
 
 
 async def test_the_name_typed_at_the_terminal_deletes_the_run(
@@ -341,8 +351,8 @@ async def test_the_name_typed_at_the_terminal_deletes_the_run(
 
     await scrapy("runs", "--delete", "web")
 
-    assert asked == ["This deletes run web for good. Type its name to go on: "]
-    assert await Run.names(run.door) == []
+    assert asked == ["This deletes run web for good. Type the run's name to confirm: "]
+    assert await Run.names(run.client) == []
 
 
 @pytest.mark.parametrize("arguments", [("--yes",), ("--pages",), ("--run", "web")])

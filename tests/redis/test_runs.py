@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import pytest
 
@@ -15,22 +17,23 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, hold_name
-from crawlproj.runs import Figures, Leader, Limits, Run, RunState, record, status_of
+from crawlproj.runs import Leader, Limits, Run, RunCounters, RunState, record, status_of
 from crawlproj.runs.leader import limit_reached
+from crawlproj.runs.record import RunMap
 
 PARTITIONS = 4
 
 
 @pytest.fixture
-async def run(door: Door) -> Run:
-    return await Run.open(door, "web", partitions=PARTITIONS, shards=2)
+async def run(client: RedisClient) -> Run:
+    return await Run.open(client, "web", partitions=PARTITIONS, shards=2)
 
 
 @pytest.fixture
 async def leader(run: Run) -> Leader:
-    """The leader of the run, which goes on."""
+    """The leader of the run, which is in progress."""
     await run.begin(is_first=True)
     return Leader(run, ProcessName.of_this(), 5000)
 
@@ -44,7 +47,7 @@ def clock_ms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def frontier_of(run: Run) -> Frontier:
-    return Frontier(run.door, run.name, run.partitions)
+    return Frontier(run.client, run.name, run.partitions)
 
 
 async def hold_all(frontier: Frontier) -> list[Hold]:
@@ -80,46 +83,59 @@ async def bring_into(run: Run, state: RunState) -> None:
 # -- the record --
 
 
-async def test_a_run_is_created_once_and_found_again(door: Door) -> None:
-    await Run.open(door, "web", partitions=4, shards=3)
+async def test_a_run_is_created_once_and_found_again(client: RedisClient) -> None:
+    await Run.open(client, "web", partitions=4, shards=3)
 
-    again = await Run.open(door, "web", partitions=4, shards=9)
-    found = await Run.find(door, "web")
+    again = await Run.open(client, "web", partitions=4, shards=9)
+    found = await Run.find(client, "web")
 
     run_map = await again.read_map()
     assert (run_map.shards, run_map.state, run_map.alive) == (3, "created", {})
     assert found.partitions == 4
 
 
-async def test_many_processes_may_create_a_run_at_once(door: Door) -> None:
-    runs = await asyncio.gather(*(Run.open(door, "web", partitions=4, shards=n + 1) for n in range(8)))
+async def test_many_processes_may_create_a_run_at_once(client: RedisClient) -> None:
+    runs = await asyncio.gather(*(Run.open(client, "web", partitions=4, shards=n + 1) for n in range(8)))
 
     assert len({(await run.read_map()).shards for run in runs}) == 1
 
 
-async def test_a_run_of_other_partitions_is_refused_with_the_remedy(door: Door, run: Run) -> None:
+async def test_a_run_of_other_partitions_is_refused_with_the_remedy(client: RedisClient, run: Run) -> None:
     with pytest.raises(RunMismatch, match=r"created with CRAWL_PARTITIONS=4, not 64.*Set CRAWL_PARTITIONS=4"):
-        await Run.open(door, "web", partitions=64)
+        await Run.open(client, "web", partitions=64)
 
 
-async def test_a_run_of_another_version_is_refused(door: Door, run: Run) -> None:
-    await door.command("HSET", keys.run_record("web"), "version", 99)
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (record.KEYS_VERSION - 1, "an earlier release.*scrapy runs --delete web"),
+        (99, "a later release.*version 99"),
+    ],
+)
+async def test_a_run_of_another_version_is_refused_with_the_remedy(
+    client: RedisClient, run: Run, version: int, remedy: str
+) -> None:
+    await client.command("HSET", keys.run_record("web"), "version", version)
 
-    with pytest.raises(RunMismatch, match="version 99"):
-        await Run.find(door, "web")
+    with pytest.raises(RunMismatch, match=remedy):
+        await Run.find(client, "web")
+    with pytest.raises(RunMismatch, match=remedy):
+        await Run.open(client, "web", partitions=4)
 
 
-async def test_a_run_that_does_not_exist_is_refused_naming_those_that_do(door: Door, run: Run) -> None:
+async def test_a_run_that_does_not_exist_is_refused_naming_those_that_do(
+    client: RedisClient, run: Run
+) -> None:
     with pytest.raises(BadArgument, match=r"no run 'wed' here; there are: web"):
-        await Run.find(door, "wed")
+        await Run.find(client, "wed")
 
-    assert await door.command("EXISTS", keys.run_record("wed")) == 0
+    assert await client.command("EXISTS", keys.run_record("wed")) == 0
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "{a}", "a*", "-a", "x" * 65])
-async def test_a_name_that_could_not_be_a_key_is_refused(door: Door, name: str) -> None:
-    with pytest.raises(BadArgument, match="is not a run name"):
-        await Run.open(door, name, partitions=4)
+async def test_a_name_that_could_not_be_a_key_is_refused(client: RedisClient, name: str) -> None:
+    with pytest.raises(BadArgument, match="is not a valid run name"):
+        await Run.open(client, name, partitions=4)
 
 
 @pytest.mark.parametrize("shards", [0, -1, PARTITIONS + 1])
@@ -130,10 +146,10 @@ async def test_a_number_of_shards_out_of_range_is_refused(run: Run, shards: int)
     assert (await run.read_map()).shards == 2
 
 
-# -- the figures --
+# -- the counters --
 
 
-async def test_the_figures_tell_what_waits_is_lent_and_ended(run: Run) -> None:
+async def test_the_figures_count_what_is_waiting_leased_and_settled(run: Run) -> None:
     frontier = frontier_of(run)
     holds = await hold_all(frontier)
     await frontier.admit(
@@ -177,7 +193,7 @@ async def test_there_is_one_leader_until_it_steps_down(run: Run) -> None:
 
 async def test_a_run_with_nothing_left_is_over_at_the_second_look(run: Run, leader: Leader) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
 
     assert await verdicts(leader) == [False, True, False]
     assert not leader.never_seeded
@@ -197,7 +213,7 @@ async def test_a_url_that_waits_keeps_the_run_going(run: Run, leader: Leader) ->
     assert not leader.is_quiet
 
 
-async def test_a_url_on_loan_keeps_the_run_going(run: Run, leader: Leader) -> None:
+async def test_a_leased_url_keeps_the_run_going(run: Run, leader: Leader) -> None:
     frontier = frontier_of(run)
     holds = await hold_all(frontier)
     await frontier.admit([Candidate("https://a.test/")])
@@ -208,23 +224,23 @@ async def test_a_url_on_loan_keeps_the_run_going(run: Run, leader: Leader) -> No
 
 async def test_a_page_keeps_the_run_going_until_it_is_stored(run: Run, leader: Leader) -> None:
     await crawl(run, "https://a.test/")
-    queue = PageQueue(run.door, run.name)
+    queue = PageQueue(run.client, run.name)
 
     assert await verdicts(leader) == [False] * 3
     await queue.heartbeat("p", 0)
     await queue.take("p", 10)
     assert await verdicts(leader) == [False] * 3
-    await run.door.command("DEL", keys.pages_taken(run.name, "p"))
+    await run.client.command("DEL", keys.pages_taken(run.name, "p"))
     assert await verdicts(leader) == [False, True, False]
 
 
 @pytest.mark.parametrize("is_held", [False, True], ids=["in the queue", "held by a parser that was killed"])
-async def test_pages_that_nobody_parses_are_complained_about_once(
+async def test_queued_pages_without_a_parser_cause_one_warning(
     run: Run, leader: Leader, caplog: pytest.LogCaptureFixture, is_held: bool
 ) -> None:
     await crawl(run, "https://a.test/")
     if is_held:
-        queue = PageQueue(run.door, run.name)
+        queue = PageQueue(run.client, run.name)
         killed = replace(ProcessName.of_this(), started="another process of this number")
         await queue.heartbeat("p", await queue.now_ms(), killed)
         await queue.take("p", 10)
@@ -232,7 +248,7 @@ async def test_pages_that_nobody_parses_are_complained_about_once(
     await verdicts(leader)
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "1 pages wait and no parser runs; start one: scrapy parser --run web"
+        "1 pages are queued and no parser is running; start one: scrapy parser --run web"
     ]
 
 
@@ -241,7 +257,7 @@ async def test_a_run_that_ends_without_parked_domains_says_so(
     run: Run, leader: Leader, parks: bool, reason: str
 ) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
     if parks:
         frontier = frontier_of(run)
         await frontier.admit([Candidate("https://b.test/")])
@@ -254,11 +270,11 @@ async def test_a_run_that_ends_without_parked_domains_says_so(
     assert (run_map.state, run_map.reason) == (RunState.FINISHED, reason)
 
 
-async def test_pages_a_parser_is_at_work_on_are_not_complained_about(
+async def test_pages_being_parsed_cause_no_warning(
     run: Run, leader: Leader, caplog: pytest.LogCaptureFixture
 ) -> None:
     await crawl(run, "https://a.test/")
-    queue = PageQueue(run.door, run.name)
+    queue = PageQueue(run.client, run.name)
     await queue.heartbeat("p", await queue.now_ms(), ProcessName.of_this())
     await queue.take("p", 10)
 
@@ -267,48 +283,102 @@ async def test_pages_a_parser_is_at_work_on_are_not_complained_about(
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
-async def test_work_that_came_and_went_between_two_looks_starts_the_count_anew(
+async def test_work_that_came_and_went_between_two_readings_restarts_the_count(
     run: Run, leader: Leader
 ) -> None:
     assert not await leader.step()
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
 
     assert await verdicts(leader) == [False, True, False]
 
 
 async def test_a_shard_still_starting_blocks_the_end(run: Run, leader: Leader) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
-    shard = ShardNumber(run.door, run.name, 1, ProcessName.of_this(), 60_000)
+    await run.client.command("DEL", keys.pages(run.name))
+    shard = ShardNumber(run.client, run.name, 1, ProcessName.of_this(), 60_000)
     await shard.claim()
 
     assert await verdicts(leader) == [False] * 3
-    await shard.keep(starting=False)
+    await shard.renew(starting=False)
     assert await leader.step()
 
 
-async def test_seeds_admitted_while_the_leader_looks_are_never_overlooked(
+async def test_seeds_admitted_while_the_leader_checks_are_never_overlooked(
     run: Run, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard admits its seeds and says so at the worst moment: just after the figures were read."""
+    """A shard admits its seeds and says so at the worst moment: just after the counters were read."""
     name = keys.shard(run.name, 0)
     process = ProcessName.of_this()
     await crawl(run, "https://b.test/")
-    await run.door.command("DEL", keys.pages(run.name))
-    await hold_name(run.door, name, process, 60_000, starting=True)
+    await run.client.command("DEL", keys.pages(run.name))
+    await hold_name(run.client, name, process, 60_000, starting=True)
     await leader.step()
-    figures = run.figures
+    read = run.read_counters
 
-    async def figures_then_seeds() -> Figures:
-        found = await figures()
+    async def counters_then_seeds() -> RunCounters:
+        found = await read()
         await frontier_of(run).admit([Candidate("https://a.test/")])
-        await hold_name(run.door, name, process, 60_000, starting=False)
+        await hold_name(run.client, name, process, 60_000, starting=False)
         return found
 
-    monkeypatch.setattr(run, "figures", figures_then_seeds)
+    monkeypatch.setattr(run, "read_counters", counters_then_seeds)
 
     assert await verdicts(leader) == [False] * 3
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        *combinations_with_replacement(range(4), 4),
+        # Killed once its seeds are in.
+        *((1, 2), (2, 2)),
+    ],
+    ids=str,
+)
+async def test_no_order_of_adding_seeds_and_ending_leaves_seeds_in_a_finished_run(
+    run: Run, leader: Leader, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    """The steps of `scrapy seed`, each at one moment of the leader's second look.
+
+    0: before it, 1: after it read the record, 2: after it read the counters, 3: after the end.
+    """
+    await crawl(run, "https://b.test/")
+    await run.client.command("DEL", keys.pages(run.name))
+    await leader.step()
+    adding = run.adding()
+    steps: list[Callable[[], Awaitable[object]]] = [
+        adding.__aenter__,
+        lambda: frontier_of(run).admit([Candidate("https://a.test/")]),
+        lambda: adding.__aexit__(None, None, None),
+        run.reopen,
+    ]
+    read_map, read_counters = run.read_map, run.read_counters
+
+    async def seed(moment: int) -> None:
+        for at, step in zip(order, steps, strict=False):
+            if at == moment:
+                await step()
+
+    async def map_then_seed() -> RunMap:
+        found = await read_map()
+        await seed(1)
+        return found
+
+    async def counters_then_seed() -> RunCounters:
+        found = await read_counters()
+        await seed(2)
+        return found
+
+    monkeypatch.setattr(run, "read_map", map_then_seed)
+    monkeypatch.setattr(run, "read_counters", counters_then_seed)
+
+    await seed(0)
+    await leader.step()
+    await seed(3)
+
+    assert (await read_counters()).waiting == 1
+    assert await run.state() != RunState.FINISHED
 
 
 async def test_the_end_waits_for_as_long_as_was_asked(run: Run) -> None:
@@ -316,7 +386,7 @@ async def test_the_end_waits_for_as_long_as_was_asked(run: Run) -> None:
     leader = Leader(run, ProcessName.of_this(), 5000, idle_before_close_s=10.0, clock=lambda: clock_s[0])
     await run.begin(is_first=True)
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
 
     assert not await leader.step()
     clock_s[0] = 9.9
@@ -325,20 +395,41 @@ async def test_the_end_waits_for_as_long_as_was_asked(run: Run) -> None:
     assert await leader.step()
 
 
-async def test_a_run_paused_while_the_leader_looks_stays_paused(
+async def test_promised_pages_are_reclaimed_only_when_nothing_moved_between_two_readings(
+    run: Run, leader: Leader
+) -> None:
+    async def step() -> int:
+        """Have the leader look; returns how many pages are promised then."""
+        assert not await leader.step()
+        return (await run.read_counters()).promised
+
+    await frontier_of(run).admit([Candidate("https://a.test/")])
+    await run.set_limits(Limits(pages=10))
+    assert await run.promise_pages(10, 10) == 10
+
+    # A shard that was promised pages may be about to lease: one reading is not enough.
+    first = await step()
+    await run.return_promises(3)
+    assert await run.promise_pages(3, 10) == 3
+    second, third = await step(), await step()
+
+    assert (first, second, third) == (10, 10, 0)
+
+
+async def test_a_run_paused_while_the_leader_checks_stays_paused(
     run: Run, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
     await leader.step()
-    figures = run.figures
+    read = run.read_counters
 
-    async def figures_then_pause() -> Figures:
-        found = await figures()
+    async def counters_then_pause() -> RunCounters:
+        found = await read()
         await run.change(RunState.PAUSED)
         return found
 
-    monkeypatch.setattr(run, "figures", figures_then_pause)
+    monkeypatch.setattr(run, "read_counters", counters_then_pause)
 
     assert not await leader.step()
     assert await run.state() == RunState.PAUSED
@@ -346,7 +437,7 @@ async def test_a_run_paused_while_the_leader_looks_stays_paused(
 
 async def test_a_paused_run_does_not_end_however_little_is_left(run: Run, leader: Leader) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
     await run.change(RunState.PAUSED)
 
     assert await verdicts(leader) == [False] * 3
@@ -354,11 +445,11 @@ async def test_a_paused_run_does_not_end_however_little_is_left(run: Run, leader
     assert await verdicts(leader) == [False, True, False]
 
 
-async def test_a_run_opened_again_while_its_processes_are_there_goes_on_and_ends(
+async def test_a_run_reopened_while_its_processes_are_there_continues_and_ends(
     run: Run, leader: Leader
 ) -> None:
     await crawl(run, "https://a.test/")
-    await run.door.command("DEL", keys.pages(run.name))
+    await run.client.command("DEL", keys.pages(run.name))
     await run.change(RunState.STOPPED, "asked")
     await run.reopen()
 
@@ -380,7 +471,7 @@ async def test_the_name_of_a_dead_leader_is_free_when_its_time_to_live_has_passe
     assert not await one.lead()
 
 
-async def test_of_many_who_want_to_lead_at_once_one_does(run: Run) -> None:
+async def test_of_many_candidates_for_leader_one_leads(run: Run) -> None:
     leaders = [Leader(run, ProcessName.of_this(), 5000) for _ in range(20)]
 
     for _ in range(3):
@@ -408,7 +499,7 @@ WAYS = {
 
 @pytest.mark.parametrize("to", RunState)
 @pytest.mark.parametrize("start", RunState)
-async def test_a_run_goes_only_the_ways_there_are(run: Run, start: RunState, to: RunState) -> None:
+async def test_a_run_changes_state_only_as_allowed(run: Run, start: RunState, to: RunState) -> None:
     await bring_into(run, start)
 
     if to in WAYS[start]:
@@ -428,10 +519,10 @@ async def test_a_run_that_is_gone_cannot_be_changed(run: Run) -> None:
     await run.begin(is_first=True)
     await run.reopen()
 
-    assert await keys_there(run.door) == set()
+    assert await keys_there(run.client) == set()
 
 
-async def test_why_a_run_stopped_is_kept_until_it_goes_on(run: Run) -> None:
+async def test_the_reason_of_a_stop_is_kept_until_the_run_is_resumed(run: Run) -> None:
     await run.begin(is_first=True)
     await run.change(RunState.STOPPED, "max_pages")
 
@@ -442,7 +533,7 @@ async def test_why_a_run_stopped_is_kept_until_it_goes_on(run: Run) -> None:
 
 
 @pytest.mark.parametrize("state", RunState)
-async def test_a_process_that_begins_has_the_run_go_on_unless_it_is_paused(run: Run, state: RunState) -> None:
+async def test_a_process_that_starts_resumes_the_run_unless_it_is_paused(run: Run, state: RunState) -> None:
     await bring_into(run, state)
 
     await run.begin(is_first=True)
@@ -465,7 +556,7 @@ async def test_parsers_stay_until_the_run_has_ended_and_its_shards_have_left(
     run: Run, state: RunState, number: int
 ) -> None:
     await bring_into(run, state)
-    shard = ShardNumber(run.door, run.name, number, ProcessName.of_this(), 60_000)
+    shard = ShardNumber(run.client, run.name, number, ProcessName.of_this(), 60_000)
     await shard.claim()
 
     assert not await run.has_ended()
@@ -514,7 +605,7 @@ async def test_the_time_after_all_processes_were_killed_does_not_count(run: Run,
     assert (await run.read_map()).ran_s == 4
 
 
-async def test_a_clock_that_went_back_takes_no_time_away(run: Run, clock_ms: list[int]) -> None:
+async def test_a_clock_that_went_back_loses_no_time(run: Run, clock_ms: list[int]) -> None:
     await run.begin(is_first=True)
     clock_ms[0] -= 60_000
 
@@ -526,13 +617,13 @@ async def test_a_clock_that_went_back_takes_no_time_away(run: Run, clock_ms: lis
 # -- limits --
 
 
-def figures_with(fetched: int = 0, leased: int = 0, size: int = 0) -> Figures:
+def figures_with(fetched: int = 0, leased: int = 0, size: int = 0) -> RunCounters:
     counts = Counter(done=fetched, number=fetched + leased, bytes=size)
-    return Figures(counts, owned=0, queue_pages=0, taken={}, stored=0)
+    return RunCounters(counts, owned=0, queue_pages=0, taken={}, stored=0)
 
 
 @pytest.mark.parametrize(
-    ("limits", "figures", "ran_s", "reached"),
+    ("limits", "counters", "ran_s", "reached"),
     [
         (Limits(), figures_with(10**9, size=10**15), 10**9, ""),
         (Limits(pages=5), figures_with(4), 0, ""),
@@ -547,17 +638,17 @@ def figures_with(fetched: int = 0, leased: int = 0, size: int = 0) -> Figures:
     ],
 )
 def test_a_limit_is_reached_when_what_it_counts_is_there(
-    limits: Limits, figures: Figures, ran_s: float, reached: str
+    limits: Limits, counters: RunCounters, ran_s: float, reached: str
 ) -> None:
-    assert limit_reached(limits, figures, ran_s) == reached
+    assert limit_reached(limits, counters, ran_s) == reached
 
 
-async def test_limits_are_kept_with_the_run(door: Door, run: Run) -> None:
+async def test_limits_are_kept_with_the_run(client: RedisClient, run: Run) -> None:
     limits = Limits(pages=10, seconds=2.5, bytes=10**12)
 
     await run.set_limits(limits)
 
-    assert (await (await Run.find(door, "web")).read_map()).limits == limits
+    assert (await (await Run.find(client, "web")).read_map()).limits == limits
 
 
 async def test_the_leader_stops_a_run_at_its_limit_and_says_which(run: Run, leader: Leader) -> None:
@@ -583,7 +674,7 @@ async def test_the_leader_stops_a_run_after_the_seconds_it_may_run(
     assert (await run.read_map()).reason == "max_seconds"
 
 
-async def test_a_limit_set_late_counts_what_is_fetched_and_lent_by_then(run: Run) -> None:
+async def test_a_limit_set_late_counts_what_is_already_fetched_and_leased(run: Run) -> None:
     frontier = frontier_of(run)
     await crawl(run, "https://a.test/", "https://b.test/")
     await frontier.admit([Candidate("https://c.test/")])
@@ -598,32 +689,32 @@ async def test_a_limit_set_late_counts_what_is_fetched_and_lent_by_then(run: Run
 # -- deletion --
 
 
-async def keys_there(door: Door) -> set[str]:
-    cursor, found = await door.command("SCAN", 0, "COUNT", 100_000)
+async def keys_there(client: RedisClient) -> set[str]:
+    cursor, found = await client.command("SCAN", 0, "COUNT", 100_000)
     assert int(cursor) == 0
     return {key.decode() for key in found}
 
 
-async def test_deleting_a_run_removes_every_key_of_it_and_none_of_another(door: Door) -> None:
+async def test_deleting_a_run_removes_every_key_of_it_and_none_of_another(client: RedisClient) -> None:
     # Names made to be mistaken for each other, or for patterns.
     names = ["exp01", "exp91", "exp0", "exp", "p0", "p.0", "exp01-2"]
-    runs = {name: await Run.open(door, name, partitions=PARTITIONS, shards=2) for name in names}
+    runs = {name: await Run.open(client, name, partitions=PARTITIONS, shards=2) for name in names}
     for run in runs.values():
         await crawl(run, *(f"https://d{number}.test/" for number in range(20)))
         await frontier_of(run).admit(Candidate(f"https://w{number}.test/") for number in range(20))
-        queue = PageQueue(door, run.name)
+        queue = PageQueue(client, run.name)
         await queue.heartbeat("p", 0)
         await queue.take("p", 5)
-        await hold_name(door, keys.shard(run.name, 0), ProcessName.of_this(), 60_000)
-        await hold_name(door, keys.leader(run.name), ProcessName.of_this(), 60_000)
-    everything = await keys_there(door)
+        await hold_name(client, keys.shard(run.name, 0), ProcessName.of_this(), 60_000)
+        await hold_name(client, keys.leader(run.name), ProcessName.of_this(), 60_000)
+    everything = await keys_there(client)
     gone = everything - {key for key in everything if "{exp01}" not in key and "{exp01:p" not in key}
     assert len(gone) > 40
 
     await runs["exp01"].delete()
 
-    assert everything - await keys_there(door) == gone
-    assert await door.command("SISMEMBER", keys.runs(), "exp01") == 0
+    assert everything - await keys_there(client) == gone
+    assert await client.command("SISMEMBER", keys.runs(), "exp01") == 0
 
 
 async def test_a_run_deleted_while_in_use_is_one_clear_error(run: Run) -> None:

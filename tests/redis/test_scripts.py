@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.redisio.answers import ScriptError
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.scripts import BadScript, Scripts
 
 GOOD = """\
@@ -23,8 +25,30 @@ def test_a_script_is_known_by_name_with_its_text_sha_and_keys(tmp_path: Path) ->
 
     script = Scripts(tmp_path)["add_pair"]
 
-    assert (script.name, script.text, script.keys) == ("add_pair", GOOD, ("left", "right"))
-    assert script.sha == hashlib.sha1(GOOD.encode()).hexdigest()
+    assert (script.name, script.keys) == ("add_pair", ("left", "right"))
+    assert script.text.endswith(GOOD)
+    assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
+
+
+async def test_a_script_can_use_what_the_prelude_defines(client: RedisClient, tmp_path: Path) -> None:
+    (tmp_path / "tell_time.lua").write_text("-- tell_time: x.\n-- returns ms\nreturn clock(ARGV[1])\n")
+
+    given = await client.command("EVAL", Scripts(tmp_path)["tell_time"].text, 0, 1234)
+
+    assert given == 1234
+
+
+async def test_an_error_names_the_line_of_the_scripts_own_file(client: RedisClient, tmp_path: Path) -> None:
+    (tmp_path / "break_down.lua").write_text("-- break_down: x.\n-- returns 1\nlocal a = nil\nreturn a.b\n")
+
+    with pytest.raises(ScriptError, match=r"user_script:4:"):
+        await client.command("EVAL", Scripts(tmp_path)["break_down"].text, 0)
+
+
+def test_the_prelude_is_not_a_script() -> None:
+    assert "prelude" not in Scripts().names()
+    with pytest.raises(BadScript, match="no Lua script 'prelude'"):
+        Scripts()["prelude"]
 
 
 def test_a_script_is_read_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crawlproj.errors import Fenced
+from crawlproj.model.extra import Extra
 from crawlproj.model.records import COOKIE_RETRY, Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
 
@@ -46,7 +47,7 @@ async def check_the_sums(owned: FrontierAtHand) -> None:
     """Every lease has a number and ends in one way; every URL admitted waits, is lent, or ended."""
     counts = await figures(owned)
     ended = sum(counts.get(outcome.value, 0) for outcome in ENDS) + counts.get("reclaimed", 0)
-    leased = await owned.door.command("ZCARD", keys.leases(RUN, 0))
+    leased = await owned.client.command("ZCARD", keys.leases(RUN, 0))
     finished = sum(counts.get(outcome.value, 0) for outcome in FOR_GOOD)
     assert counts.get("number", 0) - ended == leased
     assert counts["waiting"] + counts.get("parked", 0) + leased + finished == counts["admitted"]
@@ -86,17 +87,17 @@ async def test_each_outcome_leaves_its_mark_on_domain_queue_and_counters(
 async def test_a_retry_waits_with_one_attempt_more_and_all_it_carried(owned: FrontierAtHand) -> None:
     await owned.admit("https://a.test/x")
     [lease] = await owned.lease()
-    lease.extra = '{"meta":{"a":1}}'
+    lease.extra = Extra(request={"meta": {"a": 1}})
 
     await owned.frontier.settle([Settlement(lease, Outcome.RETRY)])
     [again] = await owned.lease()
 
-    assert (again.url, again.attempt, again.extra) == (lease.url, 1, '{"meta":{"a":1}}')
+    assert (again.url, again.attempt, again.extra) == (lease.url, 1, lease.extra)
 
 
 async def test_a_retry_that_brings_a_cookie_is_the_next_of_its_lane(owned: FrontierAtHand) -> None:
     lease, _ = await chain_of(owned, 2)
-    lease.extra = '{"cookie":"a=1"}'
+    lease.extra = Extra(cookie="a=1")
 
     await owned.frontier.settle([Settlement(lease, Outcome.RETRY, COOKIE_RETRY)])
 
@@ -129,7 +130,7 @@ async def test_failures_in_a_row_are_what_the_owner_says(owned: FrontierAtHand) 
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-async def test_a_settlement_repeated_counts_once_and_hands_on_its_page_once(
+async def test_a_repeated_settlement_counts_once_and_queues_its_page_once(
     owned: FrontierAtHand, outcome: Outcome
 ) -> None:
     lease, _ = await chain_of(owned, 2)
@@ -141,8 +142,41 @@ async def test_a_settlement_repeated_counts_once_and_hands_on_its_page_once(
     await owned.frontier.settle([settlement, settlement])
 
     assert (await owned.meta(), await owned.state("a.test"), await owned.waiting("a.test")) == before
-    assert await owned.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"page"]
+    assert await owned.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"page"]
     assert await owned.count("pages") == 1
+
+
+@pytest.mark.parametrize("second", Outcome)
+async def test_of_two_settlements_of_one_lease_in_a_batch_the_first_counts(
+    owned: FrontierAtHand, second: Outcome
+) -> None:
+    lease, _ = await chain_of(owned, 2)
+    before = await figures(owned)
+
+    await owned.frontier.settle(
+        [
+            Settlement(lease, Outcome.DONE, page=b"page", delay_ms=50, fetched_bytes=900),
+            Settlement(lease, second, "because", wait_ms=300, delay_ms=700, fails=4, page=b"again"),
+        ]
+    )
+
+    after = await figures(owned)
+    assert {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)} == {
+        "done": 1,
+        "pages": 1,
+        "bytes": 900,
+    }
+    state = await owned.state("a.test")
+    assert [state[name] for name in ("next", "out", "fails", "delay", "bytes")] == [
+        owned.now_ms,
+        1,
+        0,
+        50,
+        900,
+    ]
+    assert await owned.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"page"]
+    assert len(await owned.waiting("a.test")) == 2
+    await check_the_sums(owned)
 
 
 async def test_pages_are_pushed_in_the_order_of_settlement_and_only_where_there_is_one(
@@ -155,7 +189,7 @@ async def test_pages_are_pushed_in_the_order_of_settlement_and_only_where_there_
         Settlement(lease, Outcome.DONE, page=page) for lease, page in zip(leases, pages, strict=True)
     )
 
-    assert await owned.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"\x00one\xff", b"two"]
+    assert await owned.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"\x00one\xff", b"two"]
 
 
 async def test_a_domain_is_ready_again_only_when_all_its_leases_ended(owned: FrontierAtHand) -> None:
@@ -192,7 +226,7 @@ async def test_a_domain_without_urls_is_not_ready_and_its_rest_is_remembered(own
     assert (await owned.state("a.test"))["next"] == owned.now_ms + 4000
 
 
-async def test_the_answer_tells_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:
+async def test_the_answer_says_when_the_next_domain_is_due(owned: FrontierAtHand) -> None:
     leases = await chain_of(owned, 1)
 
     answer = await owned.frontier.settle([Settlement(leases[0], Outcome.DONE, wait_ms=250)])
@@ -227,7 +261,7 @@ async def test_pacing_notes_the_delay_and_closes_nothing(owned: FrontierAtHand) 
 
     assert (await owned.state("a.test"))["delay"] == 9000
     assert (await owned.state("a.test"))["out"] == 1
-    assert await owned.door.command("ZCARD", keys.leases(RUN, 0)) == 1
+    assert await owned.client.command("ZCARD", keys.leases(RUN, 0)) == 1
     await check_the_sums(owned)
 
 
@@ -264,14 +298,14 @@ async def test_an_owner_replaced_settles_nothing_and_pushes_no_page(owned: Front
         await owned.frontier.settle([Settlement(lease, Outcome.DONE, page=b"page")])
 
     assert (await owned.meta(), await owned.state("a.test")) == before
-    assert await owned.door.command("LLEN", keys.pages(RUN)) == 0
+    assert await owned.client.command("LLEN", keys.pages(RUN)) == 0
 
 
 async def test_settling_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
     assert await at_hand.frontier.settle([]) == ({}, {})
 
 
-async def test_batches_beyond_what_one_command_takes_are_lent_and_settled_whole(
+async def test_batches_larger_than_one_command_are_leased_and_settled_whole(
     owned: FrontierAtHand,
 ) -> None:
     urls = [f"https://site{number}.test/{page}" for number in range(2500) for page in range(2)]
@@ -281,8 +315,8 @@ async def test_batches_beyond_what_one_command_takes_are_lent_and_settled_whole(
     await owned.frontier.settle(Settlement(lease, Outcome.DONE, page=b"page") for lease in leases)
 
     assert len({lease.domain for lease in leases}) == len(leases) == 2500
-    assert await owned.door.command("LLEN", keys.pages(RUN)) == 2500
-    assert await owned.door.command("ZCARD", keys.leases(RUN, 0)) == 0
+    assert await owned.client.command("LLEN", keys.pages(RUN)) == 2500
+    assert await owned.client.command("ZCARD", keys.leases(RUN, 0)) == 0
     assert len(await owned.lease(5000)) == 2500
 
 
@@ -345,16 +379,16 @@ async def test_each_domain_of_a_batch_that_spent_its_bytes_is_named_once(
 # -- traps --
 
 
-async def test_a_trapped_url_is_listed_with_all_that_is_needed_to_let_it_go_on(owned: FrontierAtHand) -> None:
+async def test_a_trapped_url_is_listed_with_all_that_is_needed_to_release_it(owned: FrontierAtHand) -> None:
     await owned.frontier.admit(
-        [Candidate("http://www.a.test/cal?d=1", depth=3, priority=-1, extra='{"x": 1}')]
+        [Candidate("http://www.a.test/cal?d=1", depth=3, priority=-1, extra=Extra(hops=1))]
     )
     [lease] = await owned.lease()
 
     await owned.frontier.settle([Settlement(lease, Outcome.TRAPPED, "trap_variants", page=b"row")])
 
     assert await owned.trapped() == [f"trap_variants 2 a.test {lease.token.decode().split(' ', 3)[3]}"]
-    assert await owned.door.command("LRANGE", keys.pages(RUN), 0, -1) == [b"row"]
+    assert await owned.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"row"]
     await check_the_sums(owned)
 
 
@@ -413,7 +447,7 @@ async def test_a_batch_over_a_parked_and_another_domain_counts_each_as_it_is(own
     await check_the_sums(owned)
 
 
-async def test_a_parked_domain_that_goes_on_while_a_lease_is_out_is_ready_when_that_ends(
+async def test_a_domain_released_during_a_lease_is_ready_when_that_ends(
     owned: FrontierAtHand,
 ) -> None:
     one, other = await chain_of(owned, 2)

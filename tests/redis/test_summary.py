@@ -6,7 +6,6 @@ import logging
 
 import pytest
 from scrapy import signals
-from scrapy.utils.test import get_crawler
 
 from crawlproj.extensions.summary import ShardSummary
 from tests.redis.shards import Shards
@@ -23,8 +22,8 @@ async def test_the_last_line_has_the_rate_of_the_time_since_the_one_before(
     shards: Shards, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "crawlproj.extensions.summary")
-    shard, clock, crawler = await shards.open(), Clock(), get_crawler()
-    crawler.feed = shard.feed  # type: ignore[attr-defined]
+    shard, clock = await shards.open(), Clock()
+    crawler = shard.crawler()
     summary = ShardSummary(crawler, 60.0, clock)
     await crawler.signals.send_catch_log_async(signals.spider_opened)
     assert crawler.stats is not None
@@ -35,6 +34,6 @@ async def test_the_last_line_has_the_rate_of_the_time_since_the_one_before(
     await crawler.signals.send_catch_log_async(signals.spider_closed)
 
     assert summary is not None
-    assert "shard 0: 50 responses, 25.0 a second lately" in caplog.text
+    assert "shard 0: 50 responses, 25.0 per second" in caplog.text
     assert crawler.stats.get_value("page_queue/hard_limit_count") == 1
     assert crawler.stats.get_value("page_queue/soft_limit_count") is None

@@ -1,4 +1,4 @@
-"""unpark_domains: parked domains go on when their time has come, or when somebody says so, after a rest."""
+"""unpark_domains: parked domains resume when their time has come, or on request, after a rest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def counted(at_hand: FrontierAtHand) -> tuple[int, int]:
     return await at_hand.count("waiting"), await at_hand.count("parked")
 
 
-async def test_a_domain_goes_on_when_its_time_has_come_and_not_before(parked: FrontierAtHand) -> None:
+async def test_a_parked_domain_is_released_when_due_and_not_before(parked: FrontierAtHand) -> None:
     parked.now_ms += 59_999
     assert await parked.unpark() == 0
     assert await counted(parked) == (0, 4)
@@ -51,7 +51,7 @@ async def test_a_domain_goes_on_when_its_time_has_come_and_not_before(parked: Fr
     assert await counted(parked) == (2, 2)
 
 
-async def test_a_domain_named_goes_on_at_once_after_its_delay(parked: FrontierAtHand) -> None:
+async def test_a_named_domain_is_released_at_once_after_its_delay(parked: FrontierAtHand) -> None:
     parked.now_ms += 10
 
     assert await parked.unpark("a.test", "c.test") == 2
@@ -95,7 +95,7 @@ async def test_a_domain_that_had_given_all_its_bytes_may_give_as_many_again(park
     assert (await parked.state("a.test"))["bytes"] == 0
 
 
-async def test_a_domain_without_urls_goes_on_but_is_not_ready(at_hand: FrontierAtHand) -> None:
+async def test_a_domain_without_urls_is_released_but_not_ready(at_hand: FrontierAtHand) -> None:
     await at_hand.acquire()
     await at_hand.admit("https://a.test/")
     [lease] = await at_hand.lease()
@@ -131,24 +131,24 @@ async def test_a_domain_let_go_early_rests_for_its_delay_only(at_hand: FrontierA
 
     await at_hand.unpark("a.test")
 
-    # Whoever says so may know better than the site did when it asked for a longer rest.
+    # The operator may know better than the site did when it asked for a longer rest.
     assert await at_hand.due_ms("a.test") == 1000
 
 
 async def test_the_owner_is_woken(parked: FrontierAtHand) -> None:
-    async with parked.door.subscribe(keys.wake_channel(RUN)) as messages, asyncio.timeout(5):
+    async with parked.client.subscribe(keys.wake_channel(RUN)) as messages, asyncio.timeout(5):
         await anext(messages)
 
         await parked.unpark("unknown.test")
         await parked.unpark("a.test")
-        await parked.door.command("PUBLISH", keys.wake_channel(RUN), "end")
+        await parked.client.command("PUBLISH", keys.wake_channel(RUN), "end")
         heard = [await anext(messages) for _ in range(2)]
 
     assert [message[1] for message in heard if message] == [b"0", b"end"]
     assert await parked.count("sleep") == 0
 
 
-async def test_any_process_may_whoever_the_owner_is(parked: FrontierAtHand) -> None:
+async def test_any_process_may_do_it_whoever_the_owner_is(parked: FrontierAtHand) -> None:
     parked.now_ms += 20_000
     await parked.acquire("b")
 

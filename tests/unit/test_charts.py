@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crawlproj.charts import COLOURS, DARK_STYLE, bar_chart, column_chart, line_chart, stacked_bars
 
-#: What somebody may have measured, and what is no number at all.
+#: Possible measurements, and values that are not numbers.
 AMOUNTS = st.just(0.0) | st.floats(1e-9, 1e12)
 NUMBERS = AMOUNTS | AMOUNTS.map(lambda value: -value) | st.sampled_from([math.inf, -math.inf, math.nan])
 

@@ -114,7 +114,7 @@ def test_a_seed_is_not_taken_for_a_profile(tmp_path: Path, word: str) -> None:
     assert profiles.find(word, tmp_path / "profiles") is None
 
 
-def test_a_name_nobody_knows_is_answered_with_one_like_it(tmp_path: Path) -> None:
+def test_an_unknown_name_is_answered_with_a_similar_one(tmp_path: Path) -> None:
     write(tmp_path, SEEDS)
 
     with pytest.raises(BadArgument, match=r"There is no profile 'nwes' in .*; did you mean news\?"):
@@ -131,34 +131,37 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     [
         ("seeds = [", "The profile 'news.toml' is not valid TOML: Invalid value (at end of document)."),
         (SEEDS + "run =\n", "is not valid TOML: Invalid value (at line 2, column 6)."),
-        ("", "news.toml: seeds are missing; name a seeds file, or give a list of URLs and domains."),
-        ("seeds = []", "news.toml: seeds = []: name a seeds file"),
+        ("", "news.toml: seeds are missing: must be a seeds file, or a list of URLs and domains."),
+        ("seeds = []", "news.toml: seeds = []: must be a seeds file"),
         ('seeds = "none.txt"', 'news.toml: seeds = "none.txt": there is no file'),
         ('seeds = ["a b"]', 'news.toml: seeds, number 1 = "a b": '),
-        ('seeds = ["example.org", 7]', "news.toml: seeds, number 2 = 7: give a URL or a domain."),
+        ('seeds = ["example.org", 7]', "news.toml: seeds, number 2 = 7: must be a URL or a domain."),
         (SEEDS + "shard = 2", "news.toml: unknown key shard; did you mean shards?"),
-        (SEEDS + "zzz = 2", "news.toml: unknown key zzz; there are: seeds, mode, run,"),
+        (SEEDS + "zzz = 2", "news.toml: unknown key zzz; known: seeds, mode, run,"),
         (SEEDS + "limits.page = 2", "news.toml: unknown key limits.page; did you mean pages?"),
-        (SEEDS + "limits = 2", "news.toml: limits = 2: make it a table"),
-        (SEEDS + "limits.pages = -2", "news.toml: limits.pages = -2: give a whole number from 0."),
-        (SEEDS + "limits.pages = true", "news.toml: limits.pages = true: give a whole number from 0."),
+        (SEEDS + "limits = 2", "news.toml: limits = 2: must be a table"),
+        (SEEDS + "limits.pages = -2", "news.toml: limits.pages = -2: must be a whole number, at least 0."),
+        (
+            SEEDS + "limits.pages = true",
+            "limits.pages = true: must be a whole number, at least 0.",
+        ),
         (SEEDS + "limits.depth = -1", "news.toml: limits.depth: DEPTH_LIMIT=-1 is out of range. Give"),
-        (SEEDS + "shards = 0", "news.toml: shards = 0: give a whole number from 1."),
-        (SEEDS + 'shards = "2"', 'news.toml: shards = "2": give a whole number from 1.'),
-        (SEEDS + 'parsers = "4..1"', 'news.toml: parsers = "4..1": give a number from 1, or'),
-        (SEEDS + "parsers = true", "news.toml: parsers = true: give a number from 1, or"),
-        (SEEDS + 'mode = "both"', 'news.toml: mode = "both": it is one of single, distributed.'),
-        (SEEDS + 'mode = ["single"]', 'news.toml: mode = ["single"]: it is one of single, distributed.'),
-        (SEEDS + 'mode = "single"\nshards = 2', "news.toml: shards = 2: leave it out, or say mode ="),
-        (SEEDS + 'run = "a b"', 'news.toml: run = "a b": a run is named by up to 64 letters'),
-        (SEEDS + 'scope = "hots"', "news.toml: scope: CRAWL_SCOPE='hots' is not one of its choices. Give"),
+        (SEEDS + "shards = 0", "news.toml: shards = 0: must be a whole number, at least 1."),
+        (SEEDS + 'shards = "2"', 'news.toml: shards = "2": must be a whole number, at least 1.'),
+        (SEEDS + 'parsers = "4..1"', 'news.toml: parsers = "4..1": must be a number from 1, or'),
+        (SEEDS + "parsers = true", "news.toml: parsers = true: must be a number from 1, or"),
+        (SEEDS + 'mode = "both"', 'news.toml: mode = "both": must be one of single, distributed.'),
+        (SEEDS + 'mode = ["single"]', 'news.toml: mode = ["single"]: must be one of single, distributed.'),
+        (SEEDS + 'mode = "single"\nshards = 2', "news.toml: shards = 2: leave it out, or set mode ="),
+        (SEEDS + 'run = "a b"', 'news.toml: run = "a b": must be up to 64 letters'),
+        (SEEDS + 'scope = "hots"', "news.toml: scope: CRAWL_SCOPE='hots' is not one of its choices."),
         (SEEDS + 'scope = "list"', 'news.toml: CRAWL_SCOPE="list" follows nothing without'),
-        (SEEDS + 'include = ["("]', "news.toml: include: CRAWL_INCLUDE has '(', which is no regular"),
+        (SEEDS + 'include = ["("]', "news.toml: include: CRAWL_INCLUDE has '(', which is not a regular"),
         (SEEDS + "settings.CRAWL_CHIAN = 2", "Unknown setting CRAWL_CHIAN. Did you mean CRAWL_CHAIN?"),
-        (SEEDS + "settings.crawl_chain = 2", "settings.crawl_chain = 2: names of settings are in capitals"),
+        (SEEDS + "settings.crawl_chain = 2", "settings.crawl_chain = 2: setting names are upper-case"),
         (
             SEEDS + 'scope = "host"\nsettings.CRAWL_SCOPE = "domain"',
-            'news.toml: settings.CRAWL_SCOPE = "domain": scope says it already.',
+            'news.toml: settings.CRAWL_SCOPE = "domain": scope already sets it.',
         ),
     ],
 )
@@ -166,11 +169,11 @@ def test_what_is_wrong_is_said_with_file_key_value_and_remedy(tmp_path: Path, te
     assert words in complaint(tmp_path, text)
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe")
 
-    with pytest.raises(BadArgument, match="is not UTF-8 text; save it as such"):
+    with pytest.raises(BadArgument, match="is not UTF-8 text"):
         profiles.load(str(path))
 
 

@@ -52,6 +52,9 @@ STATUS: dict[str, Any] = {
     "pages_per_second": 75.2,
     "parsed_per_second": 70.0,
     "memory_bytes": 262_000_000,
+    "redis_memory_bytes": 8_000_000,
+    "redis_memory_max_bytes": 0,
+    "redis_full": "",
     "open_files": 90,
     "supervisors": [],
     "processes": [
@@ -95,12 +98,12 @@ def test_processes_are_listed_with_their_last_errors() -> None:
     assert table[at + 3] == "  shard 0: disk �[31mfull"
 
 
-def test_open_descriptors_are_listed_by_kind_for_who_tells_them() -> None:
+def test_open_descriptors_are_listed_by_kind_where_known() -> None:
     [shard] = STATUS["processes"]
     supervisor = {"kind": "supervisor", "name": "0", "pid": 12, "descriptors": {"redis": 1, "http": 0}}
-    told = {"processes": [shard, shard | {"descriptors": {"redis": 3, "http": 1200}}]}
+    processes = {"processes": [shard, shard | {"descriptors": {"redis": 3, "http": 1200}}]}
 
-    table = table_of(STATUS | told | {"supervisors": [supervisor]})
+    table = table_of(STATUS | processes | {"supervisors": [supervisor]})
 
     at = table.index("open descriptors")
     assert [line.split() for line in table[at + 1 : at + 4]] == [
@@ -121,10 +124,10 @@ def test_domains_that_stand_out_are_listed_and_kinds_without_any_are_not() -> No
 def test_a_sample_of_domains_is_called_one() -> None:
     table = table_of(STATUS | {"domains_are_sample": True, "domains_read": 128_000})
 
-    assert "slowest domains (longest delay; of 128,000 looked at, there are more)" in table
+    assert "slowest domains (longest delay; from a sample of 128,000)" in table
 
 
-def test_a_parked_domain_is_told_as_such() -> None:
+def test_a_parked_domain_is_shown_as_parked() -> None:
     table = table_of(STATUS | {"failing_domains": [DOMAIN | {"parked": "failures"}]})
 
     assert table[-1].endswith("5 MB  parked: failures")
@@ -161,7 +164,7 @@ def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "0.4", "-1", "nan", "inf"])
 def test_a_wrong_time_to_watch_is_refused_with_its_value(text: str) -> None:
-    with pytest.raises(BadArgument, match=f"--watch {text}: give seconds from 0.5"):
+    with pytest.raises(BadArgument, match=f"--watch {text}: must be at least 0.5 seconds"):
         watch_seconds(text)
 
 

@@ -63,5 +63,5 @@ Serve = Callable[..., Awaitable[RawServer]]
 async def until(holds: Callable[[], bool]) -> None:
     """Let the loop turn until *holds*."""
     async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 (nothing tells of it)
+        while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0)

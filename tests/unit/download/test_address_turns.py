@@ -17,11 +17,12 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 from twisted.internet.address import IPv4Address
 
-from crawlproj.download.connection import AddressBusyError
+from crawlproj.download.client import client_of
+from crawlproj.download.errors import AddressBusyError
 from crawlproj.download.handler import HttpHandler
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from tests.conftest import RedisServer
 from tests.unit.download.rawserver import Serve, Visit, until
 
@@ -33,7 +34,7 @@ Fetch = Callable[..., Awaitable[Response]]
 
 
 class Names:
-    """a.test and b.test are here; nobody listens at the first address of c.test, and at none of d.test's."""
+    """a.test and b.test are here; nothing listens at the first address of c.test, nor at any of d.test's."""
 
     known: ClassVar = {"a.test": [HERE], "b.test": [HERE], "c.test": [NOBODY, HERE], "d.test": [NOBODY]}
 
@@ -51,7 +52,7 @@ async def handler_of(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[
     def make(gate: AddressGate | None) -> HttpHandler:
         crawler = Crawler(Spider, Settings({"CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8"}))
         if gate is not None:
-            crawler.address_gate = gate  # type: ignore[attr-defined]
+            client_of(crawler).address_gate = gate
         made.append(HttpHandler(crawler))
         return made[-1]
 
@@ -61,9 +62,9 @@ async def handler_of(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[
 
 
 @pytest.fixture
-def fetch(door: Door, handler_of: Callable[..., HttpHandler]) -> Fetch:
-    """Fetches a URL; whoever comes next to its address has to wait for a minute."""
-    handler = handler_of(AddressGate(door, RUN, 60.0))
+def fetch(client: RedisClient, handler_of: Callable[..., HttpHandler]) -> Fetch:
+    """Fetches a URL; the next request to its address has to wait for a minute."""
+    handler = handler_of(AddressGate(client, RUN, 60.0))
 
     async def fetch_once(host: str, port: int, **meta: Any) -> Response:
         return await handler.download_request(Request(f"http://{host}:{port}/", meta=meta))
@@ -71,8 +72,8 @@ def fetch(door: Door, handler_of: Callable[..., HttpHandler]) -> Fetch:
     return fetch_once
 
 
-async def state(door: Door, ip: str = HERE) -> str:
-    inside, free = await door.command("HMGET", keys.address(RUN, ip), "token", "free")
+async def state(client: RedisClient, ip: str = HERE) -> str:
+    inside, free = await client.command("HMGET", keys.address(RUN, ip), "token", "free")
     if inside:
         return "inside"
     return "left" if free else "never there"
@@ -82,7 +83,7 @@ async def test_a_domain_whose_address_rests_is_not_even_connected_to(serve: Serv
     server = await serve(HELLO)
     await fetch("a.test", server.port)
 
-    with pytest.raises(AddressBusyError, match=r"127\.0\.0\.1 in .* s \(CRAWL_IP_DELAY\)") as busy:
+    with pytest.raises(AddressBusyError, match=r"127\.0\.0\.1 is due in .* s \(CRAWL_IP_DELAY\)") as busy:
         await fetch("b.test", server.port)
 
     assert 59 < busy.value.wait_s <= 60.1
@@ -103,9 +104,9 @@ async def test_a_connection_that_is_open_waits_for_its_turn_too_and_is_closed(
 
 
 async def test_an_open_connection_is_used_when_it_is_its_turn(
-    serve: Serve, door: Door, handler_of: Callable[..., HttpHandler]
+    serve: Serve, client: RedisClient, handler_of: Callable[..., HttpHandler]
 ) -> None:
-    server, handler = await serve(HELLO), handler_of(AddressGate(door, RUN, 0.0))
+    server, handler = await serve(HELLO), handler_of(AddressGate(client, RUN, 0.0))
 
     for _ in range(3):
         await handler.download_request(Request(f"http://a.test:{server.port}/"))
@@ -127,8 +128,8 @@ async def test_a_connection_the_server_closed_while_redis_was_asked_is_replaced(
         await closing.wait()
 
     server = await serve(answer_once)
-    door = await Door.open(url=redis.url, data_dir=tmp_path, wait_s=10)
-    handler = handler_of(AddressGate(door, RUN, 0.0))
+    client = await RedisClient.open(url=redis.url, data_dir=tmp_path, wait_s=10)
+    handler = handler_of(AddressGate(client, RUN, 0.0))
     request = Request(f"http://a.test:{server.port}/", meta={"download_timeout": 5})
     await handler.download_request(request)
 
@@ -142,46 +143,52 @@ async def test_a_connection_the_server_closed_while_redis_was_asked_is_replaced(
 
     assert response.body == b"hello"
     assert server.connections == 2
-    await door.close()
+    await client.close()
 
 
 async def test_the_address_is_left_when_the_response_has_come_and_not_before(
-    serve: Serve, fetch: Fetch, door: Door
+    serve: Serve, fetch: Fetch, client: RedisClient
 ) -> None:
     seen = []
 
     async def answer(visit: Visit) -> None:
         await visit.request()
-        seen.append(await state(door))
+        seen.append(await state(client))
         await visit.send(HELLO[:-1])
-        seen.append(await state(door))
+        seen.append(await state(client))
         await visit.send(HELLO[-1:])
 
     server = await serve(answer)
     await fetch("a.test", server.port)
 
     assert seen == ["inside", "inside"]
-    assert await state(door) == "left"
+    assert await state(client) == "left"
 
 
-async def test_the_address_is_left_when_nobody_listens_there(fetch: Fetch, serve: Serve, door: Door) -> None:
+async def test_the_address_is_left_when_the_connection_is_refused(
+    fetch: Fetch, serve: Serve, client: RedisClient
+) -> None:
     server = await serve(HELLO)
 
     with pytest.raises(DownloadConnectionRefusedError):
         await fetch("d.test", server.port)
 
-    assert await state(door, NOBODY) == "left"
+    assert await state(client, NOBODY) == "left"
 
 
-async def test_of_two_addresses_each_is_visited_by_itself(fetch: Fetch, serve: Serve, door: Door) -> None:
+async def test_of_two_addresses_each_is_visited_by_itself(
+    fetch: Fetch, serve: Serve, client: RedisClient
+) -> None:
     server = await serve(HELLO)
 
     await fetch("c.test", server.port)
 
-    assert [await state(door, NOBODY), await state(door)] == ["left", "left"]
+    assert [await state(client, NOBODY), await state(client)] == ["left", "left"]
 
 
-async def test_the_address_is_left_when_the_time_is_over(fetch: Fetch, serve: Serve, door: Door) -> None:
+async def test_the_address_is_left_when_the_time_is_over(
+    fetch: Fetch, serve: Serve, client: RedisClient
+) -> None:
     async def never(visit: Visit) -> None:
         await visit.request()
         await visit.request()
@@ -191,11 +198,11 @@ async def test_the_address_is_left_when_the_time_is_over(fetch: Fetch, serve: Se
     with pytest.raises(DownloadTimeoutError):
         await fetch("a.test", server.port, download_timeout=0.2)
 
-    assert await state(door) == "left"
+    assert await state(client) == "left"
 
 
 async def test_the_address_is_left_when_the_download_is_cancelled(
-    fetch: Fetch, serve: Serve, door: Door
+    fetch: Fetch, serve: Serve, client: RedisClient
 ) -> None:
     asked = asyncio.Event()
 
@@ -211,17 +218,17 @@ async def test_the_address_is_left_when_the_download_is_cancelled(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    assert await state(door) == "left"
+    assert await state(client) == "left"
 
 
 async def test_the_time_a_request_may_be_on_its_way_is_its_own(
-    fetch: Fetch, serve: Serve, door: Door
+    fetch: Fetch, serve: Serve, client: RedisClient
 ) -> None:
     spans_ms = []
 
     async def answer(visit: Visit) -> None:
         await visit.request()
-        began, until = await door.command("HMGET", keys.address(RUN, HERE), "began", "until")
+        began, until = await client.command("HMGET", keys.address(RUN, HERE), "began", "until")
         spans_ms.append(int(until) - int(began))
         await visit.send(HELLO)
 
@@ -231,8 +238,8 @@ async def test_the_time_a_request_may_be_on_its_way_is_its_own(
     assert 6500 < spans_ms[0] <= 7000
 
 
-async def test_without_a_gate_nothing_is_told_to_redis(
-    serve: Serve, door: Door, handler_of: Callable[..., HttpHandler]
+async def test_without_a_gate_nothing_is_sent_to_redis(
+    serve: Serve, client: RedisClient, handler_of: Callable[..., HttpHandler]
 ) -> None:
     server, handler = await serve(HELLO), handler_of(None)
 
@@ -240,4 +247,4 @@ async def test_without_a_gate_nothing_is_told_to_redis(
         await handler.download_request(Request(f"http://{host}:{server.port}/"))
 
     assert len(server.requests) == 2
-    assert await door.command("DBSIZE") == 0
+    assert await client.command("DBSIZE") == 0

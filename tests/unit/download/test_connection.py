@@ -18,31 +18,29 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError
 
-from crawlproj.download.connection import (
-    DRAIN_BYTES,
+from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Limits, Origin
+from crawlproj.download.errors import (
     CertificateError,
     ConnectTimeoutError,
     HeaderTimeoutError,
     IdleTimeoutError,
-    Limits,
     NoAnswerError,
-    Origin,
-    Pool,
     StaleConnectionError,
     TlsError,
     TotalTimeoutError,
-    make_tls_context,
 )
 from crawlproj.download.guard import AddressGuard, AddressRefusedError
+from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.wire import BadResponseError, Head, HeadersTooLargeError
-from tests.unit.download.rawserver import Answer, Serve, Visit, until
+from tests.loopclock import LoopClock
+from tests.unit.download.rawserver import Serve, Visit, until
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
 class Names:
-    """A resolver that knows what a test tells it, and the addresses themselves."""
+    """A resolver that knows the names a test gives it, and literal addresses."""
 
     def __init__(self, **known: list[str]) -> None:
         self.known = known
@@ -330,15 +328,21 @@ async def test_a_long_rest_closes_its_own_connection_only(serve: Serve, new_pool
     assert (pool.open_connections, small.connections) == (1, 1)
 
 
-async def test_a_rest_that_does_not_come_is_not_waited_for(serve: Serve, new_pool: NewPool) -> None:
+async def test_a_rest_that_does_not_come_is_not_waited_for(
+    serve: Serve, new_pool: NewPool, clock: LoopClock
+) -> None:
     async def answer(visit: Visit) -> None:
         await visit.request()
         await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello")
         await visit.request()
 
-    server, pool = await serve(answer), new_pool(idle_s=60)
+    server, pool, kept = await serve(answer), new_pool(idle_s=60), Kept(wanted=5)
+    download = asyncio.create_task(fetch(pool, server.port, kept, total_s=60))
+    await until(lambda: bool(kept.body))
 
-    kept, loss = await fetch(pool, server.port, Kept(wanted=5), total_s=60)
+    await clock.go_to(DRAIN_S + 1)
+    async with asyncio.timeout(2):
+        _, loss = await download
 
     assert (kept.body, loss, pool.open_connections) == (b"hello", None, 0)
 
@@ -376,7 +380,7 @@ async def test_a_download_that_is_cut_short_has_ended_when_its_socket_is_closed(
 
     await fetch(pool, server.port, Kept(wanted=1))
 
-    # At once, without a turn of the loop: whoever waited counts the domain's pause from now on.
+    # At once, without a turn of the loop: the waiting request counts the domain's pause from now on.
     assert not is_connected_to(server.port)
 
 
@@ -388,102 +392,138 @@ async def hold(visit: Visit) -> None:
     await visit.request()
 
 
-def dripping(start: bytes) -> Answer:
-    async def answer(visit: Visit) -> None:
-        await visit.request()
-        await visit.send(start)
-        while True:
-            await visit.send(b"x")
-            await asyncio.sleep(0.01)
-
-    return answer
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
+    return LoopClock(monkeypatch)
 
 
-async def stand_still(visit: Visit) -> None:
-    await visit.request()
-    await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
-    await visit.request()
+async def ends_at(
+    clock: LoopClock, download: asyncio.Task[Any], limit_s: float, error: type[Exception]
+) -> None:
+    """Assert that *download* ends with *error* at *limit_s*, not a second earlier or later."""
+    await clock.go_to(limit_s - 1)
+    assert not download.done()
+    await clock.go_to(limit_s + 1)
+    # Long before any other limit.
+    with pytest.raises(error):
+        async with asyncio.timeout(2):
+            await download
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("answer", "limits", "total_s", "error"),
+    ("sent", "limits", "limit_s", "error"),
     [
-        (hold, {"header_s": 0.05}, 5, HeaderTimeoutError),
-        (dripping(b"HTTP/1.1 200 OK\r\n"), {"header_s": 0.1}, 5, HeaderTimeoutError),
-        (stand_still, {"idle_s": 0.05}, 5, IdleTimeoutError),
-        (dripping(b"HTTP/1.1 200 OK\r\n\r\n"), {"idle_s": 1}, 1.1, TotalTimeoutError),
-        (hold, {}, 0.1, TotalTimeoutError),
+        ({}, {}, 20, HeaderTimeoutError),
+        ({5: b"HTTP/1.1 200 OK\r\n", 10: b"A: b\r\n", 19: b"C: d\r\n"}, {}, 20, HeaderTimeoutError),
+        ({}, {"header_s": 100}, 60, TotalTimeoutError),
+        ({10: HEAD}, {}, 25, IdleTimeoutError),
+        ({10: HEAD, 20: b"x", 30: b"x"}, {}, 45, IdleTimeoutError),
+        ({10: HEAD, 20: b"x", 30: b"x", 40: b"x", 50: b"x"}, {}, 60, TotalTimeoutError),
+        ({10: HEAD}, {"idle_s": 100}, 60, TotalTimeoutError),
     ],
-    ids=["silent", "slow head", "silent body", "slow body", "total"],
+    ids=["silent", "slow head", "total", "silent body", "body stops", "slow body", "patient"],
 )
 async def test_every_phase_has_its_limit(
     serve: Serve,
     new_pool: NewPool,
-    answer: Answer,
+    clock: LoopClock,
+    sent: dict[float, bytes],
     limits: dict[str, float],
-    total_s: float,
+    limit_s: float,
     error: type[Exception],
 ) -> None:
-    server, pool = await serve(answer), new_pool(**limits)
+    visits: list[Visit] = []
 
-    with pytest.raises(error):
-        await fetch(pool, server.port, total_s=total_s)
+    async def answer(visit: Visit) -> None:
+        await visit.request()
+        visits.append(visit)
+        await visit.request()
 
+    server, pool, kept = await serve(answer), new_pool(**limits), Kept()
+    download = asyncio.create_task(fetch(pool, server.port, kept, total_s=60))
+    await until(lambda: bool(visits))
+
+    for at_s, data in sent.items():
+        await clock.go_to(at_s)
+        body = kept.body + data
+        await visits[0].send(data)
+        # A part of the head is not reported; the header limit does not ask when it came.
+        if data == HEAD:
+            await until(lambda: kept.head is not None)
+        elif kept.head is not None:
+            await until(lambda body=body: kept.body == body)
+
+    await ends_at(clock, download, limit_s, error)
     assert pool.open_connections == 0
 
 
 async def test_exchanges_under_way_together_end_each_at_its_own_limit(
-    serve: Serve, new_pool: NewPool
+    serve: Serve, new_pool: NewPool, clock: LoopClock
 ) -> None:
-    server, pool = await serve(hold), new_pool()
-    ended: list[float] = []
+    server, pool = await serve(hold), new_pool(header_s=100)
 
-    async def fetch_for(total_s: float) -> None:
-        with pytest.raises(TotalTimeoutError):
-            await fetch(pool, server.port, total_s=total_s)
-        ended.append(total_s)
+    def begin(total_s: float) -> asyncio.Task[Any]:
+        return asyncio.create_task(fetch(pool, server.port, total_s=total_s))
 
     # The first to begin is not the first to end, and one begins when another has ended.
-    await asyncio.gather(fetch_for(0.5), fetch_for(0.2), fetch_for(0.1))
-    await fetch_for(0.05)
+    slow, middle, quick = begin(50), begin(20), begin(10)
+    await until(lambda: len(server.requests) == 3)
+    await ends_at(clock, quick, 10, TotalTimeoutError)
+    late = begin(4)
+    await until(lambda: len(server.requests) == 4)
+    await ends_at(clock, late, 15, TotalTimeoutError)
+    await ends_at(clock, middle, 20, TotalTimeoutError)
+    await ends_at(clock, slow, 50, TotalTimeoutError)
 
-    assert ended == [0.1, 0.2, 0.5, 0.05]
 
-
-async def test_a_slow_but_steady_body_is_read(serve: Serve, new_pool: NewPool) -> None:
+async def test_a_slow_but_steady_body_is_read(serve: Serve, new_pool: NewPool, clock: LoopClock) -> None:
     async def answer(visit: Visit) -> None:
         await visit.request()
-        await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n")
-        for _ in range(40):
+        await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        for number in range(9):
+            await until(lambda number=number: len(kept.body) == number)
+            await clock.go_to(10.0 * (number + 1))
             await visit.send(b"x")
-            await asyncio.sleep(0.01)
 
-    server, pool = await serve(answer), new_pool(idle_s=0.3)
+    server, pool, kept = await serve(answer), new_pool(idle_s=15), Kept()
 
-    kept, loss = await fetch(pool, server.port)
+    _, loss = await fetch(pool, server.port, kept, total_s=100)
 
-    assert (kept.body, loss) == (b"x" * 40, None)
+    assert (kept.body, loss) == (b"x" * 9, None)
 
 
-async def test_a_connection_that_is_not_made_in_time_is_given_up(serve: Serve, new_pool: NewPool) -> None:
+async def test_a_connection_that_is_not_made_in_time_is_given_up(
+    serve: Serve, new_pool: NewPool, clock: LoopClock
+) -> None:
     # Speaks no TLS, so the handshake never ends.
-    server, pool = await serve(hold), new_pool(connect_s=0.05)
+    server, pool = await serve(hold), new_pool(connect_s=10)
+    download = asyncio.create_task(fetch(pool, server.port, scheme="https", total_s=60))
+    await until(lambda: server.connections == 1)
 
-    with pytest.raises(ConnectTimeoutError):
-        await fetch(pool, server.port, scheme="https")
+    await ends_at(clock, download, 10, ConnectTimeoutError)
 
     await server.wait_until(lambda: server.gone == 1)
     assert pool.open_connections == 0
 
 
-async def test_looking_up_a_name_counts_in_the_total(new_pool: NewPool) -> None:
+@pytest.mark.parametrize("host", ["slow.test", "127.0.0.1"], ids=["name", "connection"])
+async def test_looking_up_a_name_and_connecting_count_in_the_total(
+    serve: Serve, new_pool: NewPool, clock: LoopClock, host: str
+) -> None:
     class Slow(Names):
         async def resolve(self, host: str) -> list[str]:
-            await asyncio.Event().wait()
-            return []
+            if host == "slow.test":
+                await asyncio.Event().wait()
+            return [host]
 
-    with pytest.raises(TotalTimeoutError):
-        await fetch(new_pool(Slow()), 80, host="slow.test", total_s=0.05)
+    server, pool = await serve(hold), new_pool(Slow(), connect_s=100)
+    download = asyncio.create_task(fetch(pool, server.port, host=host, scheme="https", total_s=60))
+    await clock.go_to(0)
+
+    await ends_at(clock, download, 60, TotalTimeoutError)
 
 
 async def test_a_download_that_is_cancelled_closes_its_connection(serve: Serve, new_pool: NewPool) -> None:
@@ -725,7 +765,7 @@ async def test_a_server_with_another_certificate_is_refused(
     if known:
         tls.load_verify_locations(cadata=authority.ca_pem)
     host = "other.test" if known else "site.test"
-    # At its second address, where nobody answers, it would be no better.
+    # At its second address, where nothing answers, it would fare no better.
     names = Names(site=["127.0.0.1", "127.0.0.2"], other=["127.0.0.1", "127.0.0.2"])
     server, pool = await serve(HELLO, authority.server), new_pool(names, tls=tls)
 
@@ -745,7 +785,7 @@ async def test_without_verification_any_certificate_will_do(
     assert kept.body == b"hello"
 
 
-async def test_a_server_without_tls_is_told_apart(serve: Serve, new_pool: NewPool) -> None:
+async def test_a_server_without_tls_has_its_own_error(serve: Serve, new_pool: NewPool) -> None:
     async def answer(visit: Visit) -> None:
         await visit.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await visit.request()

@@ -61,7 +61,7 @@ def test_a_secure_cookie_is_sent_over_https() -> None:
 
 
 @pytest.mark.parametrize("cookie", [b"", b"a", b"=1", b"a=1\r\nX: y", b"a\x00=1", b"a=\x7f"])
-def test_what_is_no_cookie_is_left_out(cookie: bytes) -> None:
+def test_invalid_cookies_are_left_out(cookie: bytes) -> None:
     assert header(cookie) == ""
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crawlproj.download.guard import BAD_PORTS, AddressGuard, AddressRefusedError, NoContactError
 from crawlproj.download.resolver import Resolver
-from crawlproj.errors import BadSetting, BadUrl
+from crawlproj.errors import BadUrl
 from crawlproj.model.urls import canonicalise, host_of
 
 CONTACT = "crawler@example.org"
@@ -239,7 +239,7 @@ def test_a_public_address_passes(address: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "127.1", "0x7f.0.0.1", "010.0.0.1", "[::1]", "8.8.8.8:80"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     assert not passes(AddressGuard(contact=CONTACT), text)
 
 
@@ -272,12 +272,6 @@ def test_what_the_owner_names_is_open_on_every_port_and_without_contact(allow: s
 @pytest.mark.parametrize("address", ["10.1.2.4", "127.0.0.1", "::1", "64:ff9b::10.1.2.3", "2002:a01:203::1"])
 def test_what_the_owner_did_not_name_stays_shut(address: str) -> None:
     assert not passes(AddressGuard(["10.1.2.3"], CONTACT), address)
-
-
-@pytest.mark.parametrize("text", ["10.0.0.1/8", "localhost", "127.0.0.0/33", ""])
-def test_a_network_that_is_none_is_a_wrong_setting(text: str) -> None:
-    with pytest.raises(BadSetting, match="CRAWL_ALLOW_ADDRESSES"):
-        AddressGuard([text])
 
 
 @pytest.mark.parametrize("port", [0, 22, 25, 6000, 6667, 10080])
@@ -321,12 +315,12 @@ def test_a_refusal_names_address_reason_and_remedy() -> None:
         ("4000::1", "not a public address"),
     ],
 )
-def test_a_refusal_gives_the_most_telling_reason(address: str, reason: str) -> None:
+def test_a_refusal_gives_the_most_specific_reason(address: str, reason: str) -> None:
     with pytest.raises(AddressRefusedError, match=f"{address} is {reason}"):
         AddressGuard(contact=CONTACT).check(address, 443)
 
 
-def test_an_address_is_judged_anew_for_every_guard_and_port() -> None:
+def test_an_address_is_judged_for_every_guard_and_port() -> None:
     shut, opened = AddressGuard(contact=CONTACT), AddressGuard(["127.0.0.1"])
 
     assert passes(opened, "127.0.0.1")

@@ -189,7 +189,7 @@ async def test_a_port_of_another_protocol_is_not_connected_to(
     assert connects == []
 
 
-async def test_a_proxy_is_not_asked_for_an_address_inside(fetch: Fetch, connects: list[str]) -> None:
+async def test_a_proxy_is_not_used_for_a_private_address(fetch: Fetch, connects: list[str]) -> None:
     with pytest.raises(AddressRefusedError, match="metadata"):
         await fetch("http://169.254.169.254/", proxy="http://127.0.0.1:3128")
 

@@ -25,8 +25,9 @@ from scrapy.exceptions import (
 from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 
+from crawlproj.download.client import BadRequestError, target_of
 from crawlproj.download.guard import AddressRefusedError
-from crawlproj.download.handler import BadRequestError, HttpHandler, _target_of, write_request
+from crawlproj.download.handler import HttpHandler, http_request_of
 from crawlproj.download.wire import BadResponseError
 from tests.unit.download.rawserver import Answer, Serve, Visit
 
@@ -94,7 +95,7 @@ async def test_pages_of_broken_servers_are_had(serve: Serve, new_handler: NewHan
     assert (response.status, response.body, response.flags) == (200, b"hello", [])
 
 
-async def test_what_is_no_http_says_so(serve: Serve, new_handler: NewHandler) -> None:
+async def test_a_response_that_is_not_http_has_its_own_error(serve: Serve, new_handler: NewHandler) -> None:
     server, handler = await serve(b"hello"), new_handler()
 
     with pytest.raises(BadResponseError, match="hello"):
@@ -153,7 +154,7 @@ async def test_a_request_is_written_as_given(serve: Serve, new_handler: NewHandl
     ],
 )
 def test_host_and_path_come_from_the_url(url: str, line: bytes, host: bytes) -> None:
-    written = write_request(Request(url), _target_of(url))
+    written = http_request_of(Request(url), fails_on_loss=True).wire
 
     assert written == line + b"HTTP/1.1\r\nHost: " + host + b"\r\n\r\n"
 
@@ -161,7 +162,9 @@ def test_host_and_path_come_from_the_url(url: str, line: bytes, host: bytes) -> 
 def test_a_host_of_the_user_goes_first_and_alone() -> None:
     request = Request("http://a.test/", headers={"X": "1", "Host": "b.test"})
 
-    assert write_request(request, _target_of(request.url)).split(b"\r\n")[1:3] == [b"Host: b.test", b"X: 1"]
+    written = http_request_of(request, fails_on_loss=True).wire
+
+    assert written.split(b"\r\n")[1:3] == [b"Host: b.test", b"X: 1"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +180,7 @@ def test_a_host_of_the_user_goes_first_and_alone() -> None:
 )
 def test_nothing_smuggles_a_line_into_a_request(request_: Request) -> None:
     with pytest.raises(BadRequestError):
-        write_request(request_, _target_of(request_.url))
+        http_request_of(request_, fails_on_loss=True)
 
 
 async def test_head_has_no_body_and_keeps_its_connection(serve: Serve, new_handler: NewHandler) -> None:
@@ -277,7 +280,7 @@ async def test_a_body_that_is_not_whole_is_an_error_or_flagged(
 @pytest.mark.parametrize("url", ["http://a.test:99999/", "http:///x", "http://[::1/"])
 def test_a_url_without_a_host_is_refused(url: str) -> None:
     with pytest.raises(BadRequestError):
-        _target_of(url)
+        target_of(url)
 
 
 async def test_a_local_address_of_a_request_is_not_silently_ignored(new_handler: NewHandler) -> None:
@@ -314,7 +317,7 @@ async def test_errors_are_scrapys(new_handler: NewHandler) -> None:
 # --- signals ------------------------------------------------------------------------------------------
 
 
-async def test_signals_are_sent_to_those_who_listen(serve: Serve, new_handler: NewHandler) -> None:
+async def test_signals_are_sent_to_listeners(serve: Serve, new_handler: NewHandler) -> None:
     server, handler = await serve(HELLO), new_handler()
     heads: list[Any] = []
     pieces: list[Any] = []

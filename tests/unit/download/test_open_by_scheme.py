@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from crawlproj.download.connection import Limits, Origin, Pool, make_tls_context
+from crawlproj.download.connection import Limits, Origin
 from crawlproj.download.guard import AddressGuard
+from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.wire import Head
 
 

@@ -184,7 +184,7 @@ def test_names_are_in_title_case_and_values_in_order() -> None:
         b"\r\n" * 70_000,
     ],
 )
-def test_what_is_no_response_is_refused(data: bytes) -> None:
+def test_an_invalid_response_is_refused(data: bytes) -> None:
     assert read(data).error is BadResponseError
 
 
@@ -263,7 +263,7 @@ def test_chunks_that_do_not_end_as_they_should_are_a_loss_and_keep_what_came(bod
 def test_an_early_close_is_a_loss() -> None:
     found = read(OK + b"Content-Length: 7\r\n\r\nhello", closes=True)
 
-    assert found.loss == "the connection ended 2 bytes before Content-Length"
+    assert found.loss == "the connection was closed 2 bytes before Content-Length"
 
 
 @pytest.mark.parametrize("trailers", [b"", b"X: 1\r\n", b"X: 1\r\n" * 40_000, b"X" * 5000])

@@ -163,7 +163,7 @@ def test_repeats_are_what_looking_at_every_group_finds(segments: list[str], most
 
 
 @pytest.mark.parametrize("name", ["*.example.org", "https://example.org", "example.org:8080", "exa mple"])
-def test_what_is_no_domain_is_named_with_the_remedy(name: str) -> None:
+def test_an_invalid_domain_is_named_with_the_remedy(name: str) -> None:
     with pytest.raises(BadSetting) as raised:
         rules(scope="list", scope_domains=[name])
 

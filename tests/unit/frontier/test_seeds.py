@@ -36,7 +36,7 @@ def test_blank_lines_comments_and_a_byte_order_mark_are_skipped() -> None:
 @pytest.mark.parametrize(
     "garbage", ["garbage", "ftp://a.test/", "http://", "mailto:a@b.org", "\x00\x01", "<html>", "http://a b/"]
 )
-def test_garbage_is_a_complaint_with_its_line_number_and_the_rest_goes_on(garbage: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number_and_the_rest_is_read(garbage: str) -> None:
     first, complaint, last = parsed("http://a.test/", garbage, "http://b.test/")
 
     assert (first, last) == ("http://a.test/", "http://b.test/")

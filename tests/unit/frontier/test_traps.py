@@ -130,7 +130,7 @@ def test_closed_shapes_are_kept_by_the_caller() -> None:
     assert after.judge("a.test", next(calendar())) == "trap_shape"
 
 
-def test_the_domains_not_asked_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_domains_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traps, "_MOST_DOMAINS", 3)
     detector = TrapDetector(10)
     for domain in ("a.test", "b.test", "c.test", "a.test"):
@@ -169,3 +169,15 @@ def test_what_is_remembered_is_bounded(asked: list[tuple[str, int]]) -> None:
         assert len(shapes) <= 4
         assert max(shapes, default=0) <= 10
         assert sum(shapes) == detector._shapes <= 20
+
+
+def test_a_url_that_was_not_counted_cannot_be_taken_back() -> None:
+    detector = TrapDetector(2)
+    urls = [f"{SITE}/list?a={number}&b=1&c=1" for number in range(3)]
+    # The domain is known, but its count of this shape was forgotten, or never begun.
+    detector.judge("a.test", f"{SITE}/item/1")
+
+    for url in urls:
+        detector.uncount("a.test", url)
+
+    assert [detector.judge("a.test", url) for url in urls] == [None, None, "trap_variants"]

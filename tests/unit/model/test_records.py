@@ -5,21 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawlproj.model.records import Candidate, Lease, decode_entry, encode_entry, lane_of
+from crawlproj.model.extra import NO_EXTRA, Extra
+from crawlproj.model.records import Candidate, Lease, decode_entry, encode_entry, lane_of, new_mark
 from crawlproj.model.urls import fingerprint
 
 paths = st.from_regex(r"[!-~]{0,30}", fullmatch=True)
 hosts = st.sampled_from(
     ["https://a.test", "http://a.test", "https://www.a.test", "https://x.a.test", "http://a.test:81"]
 )
-extras = st.one_of(
-    st.just(""), st.text(st.characters(codec="utf-8"), max_size=20).map(lambda text: f'{{"a": "{text} "}}')
-)
+extras = st.just(NO_EXTRA) | st.text(max_size=20).map(lambda text: Extra(cookie=f"{text} "))
 
 
 @given(hosts, paths, st.integers(0, 10**6), st.integers(0, 99), extras)
 def test_an_entry_decodes_to_what_was_encoded(
-    host: str, path: str, depth: int, attempt: int, extra: str
+    host: str, path: str, depth: int, attempt: int, extra: Extra
 ) -> None:
     url = f"{host}/{path}"
 
@@ -32,7 +31,7 @@ def test_an_entry_decodes_to_what_was_encoded(
 
 
 @given(hosts, paths, st.integers(1, 10**12), st.integers(0, 2), extras)
-def test_a_lease_is_read_from_its_token(host: str, path: str, number: int, lane: int, extra: str) -> None:
+def test_a_lease_is_read_from_its_token(host: str, path: str, number: int, lane: int, extra: Extra) -> None:
     url = f"{host}/{path}"
     token = f"{number} {lane} a.test {encode_entry(url, 'a.test', 3, 1, extra)}".encode()
 
@@ -49,10 +48,16 @@ def test_two_leases_are_never_equal() -> None:
     assert Lease.from_token(token, 0, 1) != Lease.from_token(token, 0, 1)
 
 
-def test_a_candidate_is_marked_by_its_url_unless_told_otherwise() -> None:
+def test_a_candidate_is_marked_by_its_url_by_default() -> None:
     assert Candidate("https://a.test/").mark == fingerprint("https://a.test/")
     assert Candidate("https://a.test/", mark=5).mark == 5
-    assert Candidate("https://a.test/", mark=None).mark is None
+
+
+def test_a_new_mark_is_one_of_its_own_and_fits_into_63_bits() -> None:
+    marks = {new_mark() for _ in range(1000)}
+
+    assert len(marks) == 1000
+    assert all(0 <= mark < 2**63 for mark in marks)
 
 
 @given(st.integers(), st.integers())

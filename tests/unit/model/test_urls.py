@@ -17,6 +17,7 @@ from crawlproj.model.urls import (
     UrlRules,
     canonicalise,
     domain_of,
+    escape_raw_bytes,
     expand,
     fingerprint,
     host_of,
@@ -115,7 +116,7 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
     )
     root = str(Path(__file__).parents[3])
 
-    told = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", script, *(url for url, *_ in GOLDEN)],
         env=os.environ | {"PYTHONHASHSEED": "random", "PYTHONPATH": root, "PYTHONUTF8": "1"},
         capture_output=True,
@@ -123,7 +124,7 @@ def test_another_process_with_another_hash_seed_agrees() -> None:
         check=True,
     ).stdout.splitlines()
 
-    assert told == [" ".join(map(str, rest)) for _, *rest in GOLDEN]
+    assert printed == [" ".join(map(str, rest)) for _, *rest in GOLDEN]
 
 
 @settings(max_examples=300)
@@ -341,3 +342,19 @@ def test_every_escape_has_one_spelling(byte: int) -> None:
 
 def test_a_suffix_in_another_script_is_known_in_its_ascii_form() -> None:
     assert domain_of("http://www.xn--85x722f.xn--55qx5d.cn/") == "xn--85x722f.xn--55qx5d.cn"
+
+
+@pytest.mark.parametrize(
+    ("sent", "url"),
+    [
+        (b"/plain?q=%C3%BC", "https://a.test/plain?q=%C3%BC"),
+        ("/b\u00fccher?q=\u0434".encode(), "https://a.test/b%C3%BCcher?q=%D0%B4"),
+        ("/caf\u00e9".encode("latin-1"), "https://a.test/caf%E9"),
+        (b"/\x80\xff", "https://a.test/%80%FF"),
+        ("//b\u00fccher.example/".encode(), "https://xn--bcher-kva.example/"),
+    ],
+)
+def test_the_raw_bytes_of_a_header_are_those_of_its_url(sent: bytes, url: str) -> None:
+    header = sent.decode("latin-1")
+
+    assert canonicalise(escape_raw_bytes(header), "https://a.test/") == url

@@ -62,9 +62,9 @@ def test_redis_is_known_by_its_port(host: str) -> None:
         assert difference(before, descriptors.count()) == {"redis": 1, "socket": -1}
 
 
-def test_sockets_are_of_the_kind_that_who_made_them_says() -> None:
+def test_sockets_have_the_kind_their_owner_reports() -> None:
     descriptors = Descriptors()
-    descriptors.tell_by(lambda: {"http": 2})
+    descriptors.add_source(lambda: {"http": 2})
     before = descriptors.count()
 
     made = [socket.socket() for _ in range(5)]
@@ -75,9 +75,9 @@ def test_sockets_are_of_the_kind_that_who_made_them_says() -> None:
         one.close()
 
 
-def test_more_sockets_than_there_are_cannot_be_told() -> None:
+def test_no_more_sockets_are_counted_than_there_are() -> None:
     descriptors = Descriptors()
-    descriptors.tell_by(lambda: {"http": 10_000})
+    descriptors.add_source(lambda: {"http": 10_000})
 
     assert descriptors.count()["socket"] == 0
     assert descriptors.count()["http"] < 10_000
@@ -116,7 +116,7 @@ class Clock:
         return self.now_s
 
 
-def test_growth_is_told_with_its_kind_once_and_again_when_it_has_doubled(
+def test_growth_is_logged_with_its_kind_once_and_again_when_it_has_doubled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -126,11 +126,11 @@ def test_growth_is_told_with_its_kind_once_and_again_when_it_has_doubled(
             clock.now_s += 10
             watch.note({"http": 4 * number, "file": 7})
 
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        "open descriptors of kind http grow steadily: 0, then 116",
-        "open descriptors of kind http grow steadily: 116, then 232",
-        "open descriptors of kind http grow steadily: 348, then 464",
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == [
+        "open descriptors of kind http grow steadily: from 0 to 116",
+        "open descriptors of kind http grow steadily: from 116 to 232",
+        "open descriptors of kind http grow steadily: from 348 to 464",
     ]
 
 

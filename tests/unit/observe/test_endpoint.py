@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import resource
 import signal
 import socket
@@ -15,14 +14,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from crawlproj.observe.endpoint import Endpoint, Telling
-from crawlproj.observe.ledger import forget_others
+from crawlproj.config import Config
+from crawlproj.model.run import RunPaths
+from crawlproj.observe.endpoint import Endpoint
 from crawlproj.observe.metrics import METRICS, RUN_METRICS, Metrics
+from crawlproj.observe.slots import remove_stale_hosts
+from tests.ports import HeldPorts
 
 Samples = dict[tuple[str, str], float]
 
@@ -46,41 +49,38 @@ PAGES = ("crawlproj_fetches_total", "shard-1 page")
 
 def wait_for_pages(url: str, count: int) -> Samples:
     deadline_s = time.monotonic() + 20
-    while (told := scrape(url)).get(PAGES) != count:
+    while (scraped := scrape(url)).get(PAGES) != count:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
-    return told
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    return scraped
 
 
 @pytest.fixture
-def base_port() -> int:
-    """Return a port that is free, as are those that our processes would choose with it."""
-    # Below those that the kernel gives to whoever does not choose.
-    bases = iter(lambda: random.randrange(20_000, 30_000), 0)
-    return next(base for base in bases if all(is_free(base + n) for n in (0, 1, 3, 100, 101, 300)))
+def base_port(ports: HeldPorts) -> int:
+    """Return a port that is ours, as are those that our processes would choose with it."""
+    return ports.hold(1, 3, 100, 101, 300)
 
 
 @pytest.fixture
-def telling(tmp_path: Path, base_port: int) -> Telling:
-    return Telling(tmp_path / "metrics", "web", "127.0.0.1", base_port, is_shared=False, every_s=60)
+def config(tmp_path: Path, base_port: int) -> Config:
+    return Config(data=tmp_path, metrics_port=base_port, figures_seconds=60)
 
 
 @pytest.fixture
-def endpoint_of(telling: Telling) -> Iterator[Callable[..., Endpoint]]:
+def shared(config: Config) -> Config:
+    return replace(config, metrics_shared=True, figures_seconds=0.05)
+
+
+def folder_of(config: Config) -> Path:
+    return RunPaths(config.data, "web").metrics / socket.gethostname()
+
+
+@pytest.fixture
+def endpoint_of(config: Config) -> Iterator[Callable[..., Endpoint]]:
     made: list[Endpoint] = []
 
-    def make(metrics: Metrics, kind: str, number: int | None = None, like: Telling = telling) -> Endpoint:
-        made.append(Endpoint(like, metrics, kind, number))
+    def make(metrics: Metrics, kind: str, number: int | None = None, like: Config = config) -> Endpoint:
+        made.append(Endpoint(like, "web", metrics, kind, number))
         return made[-1]
 
     yield make
@@ -89,7 +89,7 @@ def endpoint_of(telling: Telling) -> Iterator[Callable[..., Endpoint]]:
             endpoint.close()
 
 
-def test_what_is_counted_is_told_at_the_port_of_the_process(
+def test_counters_are_served_at_the_port_of_the_process(
     endpoint_of: Callable[..., Endpoint], base_port: int
 ) -> None:
     metrics = Metrics()
@@ -100,53 +100,54 @@ def test_what_is_counted_is_told_at_the_port_of_the_process(
     metrics.fetch_seconds.add(0.03)
     metrics.fetch_seconds.add(100.0)
 
-    told = scrape(endpoint.url)
+    scraped = scrape(endpoint.url)
 
     assert endpoint.url == f"http://127.0.0.1:{base_port + 3}/metrics"
-    assert told["crawlproj_fetches_total", "shard-3 page"] == 2
-    assert told["crawlproj_active_downloads", "shard-3"] == 7
-    assert told["crawlproj_fetch_seconds_bucket", "shard-3 0.05"] == 1
-    assert told["crawlproj_fetch_seconds_bucket", "shard-3 +Inf"] == 2
-    assert told["crawlproj_fetch_seconds_count", "shard-3"] == 2
-    assert told["crawlproj_run_state", "- running"] == 1
-    assert told["crawlproj_shards_wanted", "-"] == 2
+    assert scraped["crawlproj_fetches_total", "shard-3 page"] == 2
+    assert scraped["crawlproj_active_downloads", "shard-3"] == 7
+    assert scraped["crawlproj_fetch_seconds_bucket", "shard-3 0.05"] == 1
+    assert scraped["crawlproj_fetch_seconds_bucket", "shard-3 +Inf"] == 2
+    assert scraped["crawlproj_fetch_seconds_count", "shard-3"] == 2
+    assert scraped["crawlproj_run_state", "- running"] == 1
+    assert scraped["crawlproj_shards_wanted", "-"] == 2
 
 
-def test_every_declared_metric_can_be_told(endpoint_of: Callable[..., Endpoint]) -> None:
+def test_every_declared_metric_is_served(endpoint_of: Callable[..., Endpoint]) -> None:
     metrics = Metrics()
     for name, metric in METRICS.items():
         if metric.kind == "gauge":
             setattr(metrics, name, (lambda: {"x": 1.0}) if metric.label else (lambda: 1.0))
     metrics.run_figures = {n: {"x": 1} if metric.label else 1 for n, metric in RUN_METRICS.items()}
 
-    told = {name for name, _ in scrape(endpoint_of(metrics, "shard", 0).url)}
+    scraped = {name for name, _ in scrape(endpoint_of(metrics, "shard", 0).url)}
 
     for metric in [*METRICS.values(), *RUN_METRICS.values()]:
-        assert f"{metric.name}_count" in told if metric.kind == "histogram" else metric.name in told
+        assert f"{metric.name}_count" in scraped if metric.kind == "histogram" else metric.name in scraped
 
 
 def test_a_taken_port_is_one_warning_and_another_port(
     endpoint_of: Callable[..., Endpoint], base_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", base_port))
         taken.listen()
         endpoint = endpoint_of(Metrics(), "shard", 0)
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == [f"port {base_port} for metrics is taken; they are at {base_port + 300}"]
+    assert warnings == [f"metrics port {base_port} is taken; using {base_port + 300}"]
     assert scrape(endpoint.url)
 
 
 def test_an_endpoint_at_all_addresses_is_named_by_its_host(
-    endpoint_of: Callable[..., Endpoint], telling: Telling
+    endpoint_of: Callable[..., Endpoint], config: Config
 ) -> None:
-    everywhere = Telling(telling.folder, "web", "0.0.0.0", telling.port, is_shared=False, every_s=60)
+    everywhere = replace(config, metrics_host="0.0.0.0")
 
     endpoint = endpoint_of(Metrics(), "shard", 0, everywhere)
 
-    assert endpoint.url == f"http://{socket.gethostname()}:{telling.port}/metrics"
-    assert scrape(f"http://127.0.0.1:{telling.port}/metrics")
+    assert endpoint.url == f"http://{socket.gethostname()}:{config.metrics_port}/metrics"
+    assert scrape(f"http://127.0.0.1:{config.metrics_port}/metrics")
 
 
 def test_no_name_server_is_asked_for_the_name_of_the_address(
@@ -159,7 +160,7 @@ def test_no_name_server_is_asked_for_the_name_of_the_address(
     assert asked == []
 
 
-def test_who_cannot_be_let_in_as_no_descriptor_is_left_waits_and_costs_nothing(
+def test_without_free_descriptors_a_client_waits_and_costs_nothing(
     endpoint_of: Callable[..., Endpoint], base_port: int
 ) -> None:
     # Once before, so that the endpoint has opened and imported all that it needs.
@@ -184,7 +185,7 @@ def test_who_cannot_be_let_in_as_no_descriptor_is_left_waits_and_costs_nothing(
         assert spent_s < 0.2
 
 
-def test_other_paths_are_not_found_and_the_endpoint_goes_on(endpoint_of: Callable[..., Endpoint]) -> None:
+def test_other_paths_are_not_found_and_the_endpoint_stays(endpoint_of: Callable[..., Endpoint]) -> None:
     endpoint = endpoint_of(Metrics(), "shard", 0)
 
     with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -203,7 +204,7 @@ def test_parsers_take_the_first_number_that_is_free(endpoint_of: Callable[..., E
     assert endpoint_of(Metrics(), "parser").number == 0
 
 
-def test_a_restarted_process_goes_on_counting(endpoint_of: Callable[..., Endpoint]) -> None:
+def test_a_restarted_process_continues_its_counters(endpoint_of: Callable[..., Endpoint]) -> None:
     metrics = Metrics()
     endpoint = endpoint_of(metrics, "shard", 0)
     metrics.fetches["page"] = 10
@@ -221,14 +222,15 @@ def test_a_restarted_process_goes_on_counting(endpoint_of: Callable[..., Endpoin
 CHILD = """
 import sys
 from pathlib import Path
-from crawlproj.observe.endpoint import Endpoint, Telling
+from crawlproj.config import Config
+from crawlproj.observe.endpoint import Endpoint
 from crawlproj.observe.metrics import Metrics
-folder, port, shared = sys.argv[1:]
+data, port, shared = sys.argv[1:]
 metrics = Metrics()
 metrics.active_downloads = lambda: 5
 metrics.run_figures = {"shards_wanted": 1}
-telling = Telling(Path(folder), "web", "127.0.0.1", int(port), shared == "1", 0.05)
-endpoint = Endpoint(telling, metrics, "shard", 1)
+config = Config(data=Path(data), metrics_port=int(port), metrics_shared=shared == "1", figures_seconds=0.05)
+endpoint = Endpoint(config, "web", metrics, "shard", 1)
 print(endpoint.url, flush=True)
 for line in sys.stdin:
     metrics.fetches["page"] += 1
@@ -237,9 +239,16 @@ for line in sys.stdin:
 
 
 class Child:
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, config: Config) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, telling.folder, str(telling.port), str(int(telling.is_shared))],
+            [
+                sys.executable,
+                "-c",
+                CHILD,
+                config.data,
+                str(config.metrics_port),
+                str(int(config.metrics_shared)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -263,11 +272,11 @@ class Child:
 
 
 @pytest.fixture
-def child_of() -> Iterator[Callable[[Telling], Child]]:
+def child_of() -> Iterator[Callable[[Config], Child]]:
     children: list[Child] = []
 
-    def make(telling: Telling) -> Child:
-        children.append(Child(telling))
+    def make(config: Config) -> Child:
+        children.append(Child(config))
         return children[-1]
 
     yield make
@@ -277,24 +286,25 @@ def child_of() -> Iterator[Callable[[Telling], Child]]:
 
 
 def test_counters_that_were_scraped_do_not_fall_when_the_process_is_killed(
-    telling: Telling, child_of: Callable[[Telling], Child]
+    config: Config, child_of: Callable[[Config], Child]
 ) -> None:
-    child = child_of(telling)
+    child = child_of(config)
     child.count(3)
     before = scrape(child.url)
     child.kill()
 
-    after = scrape(child_of(telling).url)
+    after = scrape(child_of(config).url)
 
     assert before["crawlproj_fetches_total", "shard-1 page"] == 3
     fallen = {key for key in before if key[0].endswith(("_total", "_bucket")) and after[key] < before[key]}
     assert fallen == set()
 
 
-def test_one_endpoint_tells_for_a_host_and_a_dead_process_leaves_counters_and_no_gauge(
-    telling: Telling, child_of: Callable[[Telling], Child], endpoint_of: Callable[..., Endpoint]
+def test_one_endpoint_serves_a_host_and_a_dead_process_leaves_counters_and_no_gauge(
+    shared: Config,
+    child_of: Callable[[Config], Child],
+    endpoint_of: Callable[..., Endpoint],
 ) -> None:
-    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
     endpoint = endpoint_of(Metrics(), "supervisor", 0, shared)
     child = child_of(shared)
     child.count(2)
@@ -303,7 +313,7 @@ def test_one_endpoint_tells_for_a_host_and_a_dead_process_leaves_counters_and_no
     child.kill()
     dead = scrape(endpoint.url)
 
-    assert endpoint.url == f"http://127.0.0.1:{telling.port}/metrics"
+    assert endpoint.url == f"http://127.0.0.1:{shared.metrics_port}/metrics"
     assert (live["crawlproj_active_downloads", "shard-1"], live["crawlproj_shards_wanted", "-"]) == (5, 1)
     assert dead[PAGES] == 2
     assert ("crawlproj_active_downloads", "shard-1") not in dead
@@ -311,13 +321,12 @@ def test_one_endpoint_tells_for_a_host_and_a_dead_process_leaves_counters_and_no
 
 
 def test_a_frozen_process_leaves_counters_and_no_gauge(
-    telling: Telling,
-    child_of: Callable[[Telling], Child],
+    shared: Config,
+    child_of: Callable[[Config], Child],
     endpoint_of: Callable[..., Endpoint],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("crawlproj.observe.endpoint._LEAST_LIVE_S", 1.0)
-    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
     endpoint = endpoint_of(Metrics(), "supervisor", 0, shared)
     child = child_of(shared)
     child.count(2)
@@ -326,14 +335,14 @@ def test_a_frozen_process_leaves_counters_and_no_gauge(
 
     child.freeze()
     deadline_s = time.monotonic() + 20
-    while (told := scrape(endpoint.url)).keys() & gauges:
+    while (scraped := scrape(endpoint.url)).keys() & gauges:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
 
-    assert told[PAGES] == 2
+    assert scraped[PAGES] == 2
 
 
-def test_what_other_hosts_told_long_ago_is_removed_and_the_rest_kept(tmp_path: Path) -> None:
+def test_stale_metrics_of_other_hosts_are_removed_and_the_rest_kept(tmp_path: Path) -> None:
     ours, living, gone = (tmp_path / "metrics" / name for name in ("ours", "living", "gone"))
     for folder in (ours, living, gone):
         folder.mkdir(parents=True)
@@ -341,15 +350,16 @@ def test_what_other_hosts_told_long_ago_is_removed_and_the_rest_kept(tmp_path: P
     for folder in (ours, gone):
         os.utime(folder, (0, time.time() - 90_000))
 
-    forget_others(ours)
+    remove_stale_hosts(ours)
 
     assert sorted(folder.name for folder in (tmp_path / "metrics").iterdir()) == ["living", "ours"]
 
 
-def test_when_the_one_that_told_for_the_host_is_gone_another_does(
-    telling: Telling, child_of: Callable[[Telling], Child], endpoint_of: Callable[..., Endpoint]
+def test_another_process_takes_over_the_shared_endpoint(
+    shared: Config,
+    child_of: Callable[[Config], Child],
+    endpoint_of: Callable[..., Endpoint],
 ) -> None:
-    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=0.05)
     child = child_of(shared)
     child.count(4)
     endpoint = endpoint_of(Metrics(), "shard", 0, shared)
@@ -364,49 +374,50 @@ def test_when_the_one_that_told_for_the_host_is_gone_another_does(
     assert scrape(endpoint.url)[PAGES] == 4
 
 
-def test_a_disk_that_fails_is_told_once_and_figures_are_still_served(
-    endpoint_of: Callable[..., Endpoint], telling: Telling, caplog: pytest.LogCaptureFixture
+def test_a_failing_disk_is_logged_once_and_metrics_are_still_served(
+    endpoint_of: Callable[..., Endpoint], config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = endpoint_of(Metrics(), "shard", 0)
-    (telling.folder / "shard-0.new").mkdir()
+    (folder_of(config) / "shard-0.new").mkdir()
     scrape(endpoint.url)
     scrape(endpoint.url)
-    (telling.folder / "shard-0.new").rmdir()
+    (folder_of(config) / "shard-0.new").rmdir()
     scrape(endpoint.url)
     scrape(endpoint.url)
 
-    told = [record.getMessage().partition(":")[0] for record in caplog.records]
-    assert told == ["counters cannot be written", "counters can be written again"]
+    warnings = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert warnings == ["cannot save counters", "counters are saved again"]
 
 
-def test_a_damaged_file_is_as_good_as_none(endpoint_of: Callable[..., Endpoint], telling: Telling) -> None:
-    telling.folder.mkdir()
-    (telling.folder / "shard-0.json").write_text('{"counters":')
+def test_a_damaged_file_is_as_good_as_none(endpoint_of: Callable[..., Endpoint], config: Config) -> None:
+    folder_of(config).mkdir(parents=True)
+    (folder_of(config) / "shard-0.json").write_text('{"counters":')
 
     assert scrape(endpoint_of(Metrics(), "shard", 0).url)
-    assert json.loads((telling.folder / "shard-0.json").read_text())
+    assert json.loads((folder_of(config) / "shard-0.json").read_text())
 
 
 def test_what_a_process_of_another_version_left_does_not_silence_the_host(
-    endpoint_of: Callable[..., Endpoint], telling: Telling
+    endpoint_of: Callable[..., Endpoint], config: Config
 ) -> None:
-    telling.folder.mkdir()
+    folder_of(config).mkdir(parents=True)
     left = {"counters": {"fetches": {"page": 3}}, "histograms": {"fetch_seconds": [0.5, 1, 2]}}
-    (telling.folder / "shard-1.json").write_text(json.dumps(left))
-    shared = Telling(telling.folder, "web", "127.0.0.1", telling.port, is_shared=True, every_s=60)
+    (folder_of(config) / "shard-1.json").write_text(json.dumps(left))
+    shared = replace(config, metrics_shared=True)
 
-    told = scrape(endpoint_of(Metrics(), "shard", 0, shared).url)
+    scraped = scrape(endpoint_of(Metrics(), "shard", 0, shared).url)
 
-    assert told[PAGES] == 3
-    assert ("crawlproj_fetch_seconds_count", "shard-1") not in told
+    assert scraped[PAGES] == 3
+    assert ("crawlproj_fetch_seconds_count", "shard-1") not in scraped
 
 
 def test_without_a_place_to_write_to_figures_are_served_all_the_same(
-    endpoint_of: Callable[..., Endpoint], telling: Telling, caplog: pytest.LogCaptureFixture
+    endpoint_of: Callable[..., Endpoint], config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    os.close(os.open(telling.folder, os.O_CREAT))
+    folder_of(config).parent.mkdir(parents=True)
+    os.close(os.open(folder_of(config), os.O_CREAT))
 
     endpoint = endpoint_of(Metrics(), "shard", 0)
 
     assert scrape(endpoint.url)
-    assert "counters of this process begin at 0" in caplog.text
+    assert "counters of this process start at 0" in caplog.text

@@ -80,7 +80,7 @@ def test_an_exception_stays_on_the_line_it_belongs_to(logger: logging.Logger) ->
     assert only_line(out)["exception"].endswith("ValueError: no such page")
 
 
-def test_facts_that_are_no_json_are_told_in_words_and_cannot_hide_ours(logger: logging.Logger) -> None:
+def test_facts_that_are_not_json_become_text_and_cannot_hide_ours(logger: logging.Logger) -> None:
     out = io.StringIO()
     logger.addHandler(logs.make_handler("json", out=out))
 
@@ -118,7 +118,7 @@ def test_a_file_is_rotated_and_only_some_are_kept(
     assert all(path.stat().st_size <= 2000 for path in (tmp_path / "logs").iterdir())
 
 
-def test_who_shares_a_file_goes_on_with_the_new_one_when_another_rotated_it(
+def test_processes_that_share_a_file_switch_to_the_new_one_after_rotation(
     logger: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES", 2000)
@@ -164,7 +164,7 @@ def test_what_a_json_log_says_can_be_read_again(logger: logging.Logger) -> None:
         logger.exception("broke")
     lines = [*out.getvalue().splitlines(), "Traceback (most recent call last):", '{"time": broken']
 
-    assert [logs.said_in(line) for line in lines] == [
+    assert [logs.parse_json_line(line) for line in lines] == [
         ("ERROR", "Redis at a:1 is gone"),
         ("ERROR", "broke: ValueError: no such page"),
         None,
@@ -172,14 +172,14 @@ def test_what_a_json_log_says_can_be_read_again(logger: logging.Logger) -> None:
     ]
 
 
-def test_a_person_is_told_of_warnings_in_a_word(logger: logging.Logger) -> None:
-    said: list[str] = []
-    logger.addHandler(logs.Sayer(said.append))
+def test_warnings_are_passed_on_as_plain_messages(logger: logging.Logger) -> None:
+    messages: list[str] = []
+    logger.addHandler(logs.CallbackHandler(messages.append))
 
     logger.info("fine")
-    logger.warning("Redis is %s", "away")
+    logger.warning("Redis is %s", "unreachable")
 
-    assert said == ["Redis is away"]
+    assert messages == ["Redis is unreachable"]
 
 
 def test_a_format_of_the_users_own_is_kept_for_text(logger: logging.Logger) -> None:

@@ -33,7 +33,7 @@ def test_a_snapshot_does_not_change_with_what_is_counted_later() -> None:
     assert sum(taken.histograms["fetch_seconds"]) == 0
 
 
-def test_gauges_are_asked_for_and_those_nobody_set_are_not_told() -> None:
+def test_gauges_are_read_and_unset_ones_left_out() -> None:
     metrics = Metrics()
     metrics.active_downloads = lambda: 3
     metrics.open_descriptors = lambda: {"http": 2}
@@ -43,7 +43,7 @@ def test_gauges_are_asked_for_and_those_nobody_set_are_not_told() -> None:
     assert gauges == {"active_downloads": {"": 3}, "open_descriptors": {"http": 2}}
 
 
-def test_a_process_goes_on_from_what_the_one_before_it_counted() -> None:
+def test_counters_continue_from_those_of_the_process_before() -> None:
     before = Metrics()
     before.fetches["page"] = 5
     before.fetch_errors["connection_refused"] = 2
@@ -55,12 +55,12 @@ def test_a_process_goes_on_from_what_the_one_before_it_counted() -> None:
     after.fetches["page"] += 1
     after.parse_seconds.add(0.002)
 
-    told = after.snapshot()
-    assert told.counters["fetches"] == {"page": 6, "robots": 0, "sitemap": 0}
-    assert told.counters["fetch_errors"]["connection_refused"] == 2
-    assert told.counters["fetched_bytes"] == {"": 100}
-    assert told.histograms["parse_seconds"][0] == 0.004
-    assert sum(told.histograms["parse_seconds"][1:]) == 2
+    scraped = after.snapshot()
+    assert scraped.counters["fetches"] == {"page": 6, "robots": 0, "sitemap": 0}
+    assert scraped.counters["fetch_errors"]["connection_refused"] == 2
+    assert scraped.counters["fetched_bytes"] == {"": 100}
+    assert scraped.histograms["parse_seconds"][0] == 0.004
+    assert sum(scraped.histograms["parse_seconds"][1:]) == 2
 
 
 def test_what_a_process_counted_itself_is_not_mixed_with_what_was_before() -> None:
@@ -71,7 +71,7 @@ def test_what_a_process_counted_itself_is_not_mixed_with_what_was_before() -> No
     assert (after.fetched_bytes, after.snapshot().counters["fetched_bytes"]) == (7, {"": 107})
 
 
-def test_a_histogram_with_other_bounds_begins_anew() -> None:
+def test_a_histogram_with_other_bounds_starts_from_zero() -> None:
     metrics = Metrics(earlier=Snapshot(histograms={"parse_seconds": [9.0, 1, 2]}))
 
     assert sum(metrics.snapshot().histograms["parse_seconds"]) == 0

@@ -1,4 +1,4 @@
-"""What a process tells of itself."""
+"""What a process reports about itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from crawlproj.observe.descriptors import KINDS
 from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures, memory_bytes, open_files
+from crawlproj.observe.process import Heartbeat, memory_bytes, open_files
 
 
 class Clock:
@@ -29,8 +29,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def figures(clock: Clock) -> Iterator[ProcessFigures]:
-    made = ProcessFigures(clock)
+def heartbeat(clock: Clock) -> Iterator[Heartbeat]:
+    made = Heartbeat(clock)
     yield made
     made.close()
 
@@ -60,74 +60,74 @@ def test_without_proc_there_is_still_an_answer(monkeypatch: pytest.MonkeyPatch) 
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", no_such)
-    monkeypatch.setattr(os, "listdir", no_such)
+    monkeypatch.setattr(Path, "iterdir", no_such)
 
     assert memory_bytes() > 1 << 20
     assert open_files() == 0
 
 
-def test_the_pace_is_that_since_it_was_last_told(figures: ProcessFigures, clock: Clock) -> None:
+def test_the_rate_is_that_since_the_last_heartbeat(heartbeat: Heartbeat, clock: Clock) -> None:
     clock.now_s += 10
-    first = figures.tell(50)
+    first = heartbeat.beat(50)
     clock.now_s += 5
-    second = figures.tell(250)
+    second = heartbeat.beat(250)
 
     assert (first["pages_per_s"], second["pages_per_s"]) == (5.0, 40.0)
 
 
-def test_figures_told_twice_at_once_have_no_pace(figures: ProcessFigures) -> None:
-    assert figures.tell(50)["pages_per_s"] == 0.0
+def test_two_heartbeats_at_once_have_no_rate(heartbeat: Heartbeat) -> None:
+    assert heartbeat.beat(50)["pages_per_s"] == 0.0
 
 
-def test_what_else_a_process_knows_of_itself_is_told(figures: ProcessFigures) -> None:
-    told = figures.tell(1, in_flight=3, bytes=4096)
+def test_other_facts_of_a_process_are_in_its_heartbeat(heartbeat: Heartbeat) -> None:
+    beat = heartbeat.beat(1, in_flight=3, bytes=4096)
 
-    assert (told["in_flight"], told["bytes"]) == (3, 4096)
+    assert (beat["in_flight"], beat["bytes"]) == (3, 4096)
 
 
-def test_the_last_error_is_told_and_warnings_are_not(figures: ProcessFigures) -> None:
+def test_the_last_error_is_kept_and_warnings_are_not(heartbeat: Heartbeat) -> None:
     logger = logging.getLogger("anything")
     logger.error("disk of %s is full", "shard 1")
     logger.warning("slow")
 
-    assert figures.tell(1)["last_error"] == "disk of shard 1 is full"
+    assert heartbeat.beat(1)["last_error"] == "disk of shard 1 is full"
 
 
-def test_a_long_error_is_cut_and_a_broken_one_told_as_it_is(figures: ProcessFigures) -> None:
+def test_a_long_error_is_cut_and_a_malformed_one_kept_as_it_is(heartbeat: Heartbeat) -> None:
     logger = logging.getLogger("anything")
 
     logger.error("x" * 10_000)
-    assert len(str(figures.tell(1)["last_error"])) == 200
+    assert len(str(heartbeat.beat(1)["last_error"])) == 200
 
     record = logging.LogRecord("anything", logging.ERROR, "", 1, "%d pages", ("many",), None)
     for handler in logging.getLogger().handlers:
-        if type(handler).__name__ == "LastError":
+        if type(handler).__name__ == "CallbackHandler":
             handler.handle(record)
-    assert figures.tell(1)["last_error"] == "%d pages"
+    assert heartbeat.beat(1)["last_error"] == "%d pages"
 
 
-def test_after_its_close_it_hears_of_no_errors(figures: ProcessFigures) -> None:
-    figures.close()
+def test_after_close_it_keeps_no_more_errors(heartbeat: Heartbeat) -> None:
+    heartbeat.close()
 
     logging.getLogger("anything").error("too late")
 
-    assert figures.tell(1)["last_error"] == ""
+    assert heartbeat.beat(1)["last_error"] == ""
 
 
-def test_descriptors_are_told_by_kind_with_the_endpoint(figures: ProcessFigures) -> None:
-    figures.endpoint = lambda: "http://127.0.0.1:9100/metrics"
-    figures.descriptors.tell_by(lambda: {"http": 1})
+def test_descriptors_are_reported_by_kind_with_the_endpoint(heartbeat: Heartbeat) -> None:
+    heartbeat.endpoint = lambda: "http://127.0.0.1:9100/metrics"
+    heartbeat.descriptors.add_source(lambda: {"http": 1})
     with socket.socket():
-        told = figures.tell(1)
+        beat = heartbeat.beat(1)
 
-    assert told["descriptors"]["http"] == 1
-    assert told["metrics"] == "http://127.0.0.1:9100/metrics"
+    assert beat["descriptors"]["http"] == 1
+    assert beat["metrics"] == "http://127.0.0.1:9100/metrics"
 
 
-def test_what_every_process_has_is_shown_in_its_metrics(figures: ProcessFigures) -> None:
+def test_what_every_process_has_is_shown_in_its_metrics(heartbeat: Heartbeat) -> None:
     metrics = Metrics()
 
-    figures.show_in(metrics)
+    heartbeat.publish_to(metrics)
     gauges = metrics.snapshot().gauges
 
     assert gauges["memory_bytes"][""] > 1 << 20

@@ -82,7 +82,7 @@ def test_a_body_the_server_compressed_travels_as_it_came() -> None:
         VERSION + b"{}",
     ],
 )
-def test_what_is_no_envelope_is_refused(data: bytes) -> None:
+def test_an_invalid_envelope_is_refused(data: bytes) -> None:
     with pytest.raises(BadEnvelope):
         unpack(data)
 

@@ -138,6 +138,34 @@ def test_the_limit_holds_across_gzip_members() -> None:
     assert inflate(gzip.compress(b"a" * 80) * 3, "gzip", 100) == (b"a" * 100, True)
 
 
+def test_no_more_than_the_limit_is_held_however_many_gzip_members_there_are() -> None:
+    bomb = gzip.compress(b"") + gzip.compress(bytes(90_000)) * 500
+
+    tracemalloc.start()
+    body, truncated = inflate(bomb, "gzip", 100_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (len(body), truncated) == (100_000, True)
+    assert peak < 2 << 20
+
+
+def test_of_more_layers_than_any_honest_server_uses_the_last_four_are_undone() -> None:
+    inner = packed = gzip.compress(b"text", mtime=0)
+    for _ in range(4):
+        packed = gzip.compress(packed, mtime=0)
+
+    assert inflate(packed, "gzip, gzip, gzip, gzip, gzip", 10_000) == (inner, False)
+
+
+def test_a_zstd_window_larger_than_the_web_allows_is_not_allocated() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=24, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    packed = stream.compress(b"text") + stream.flush()
+
+    assert inflate(packed, "zstd", 10_000) == (b"", True)
+
+
 @pytest.mark.parametrize("encoding", ["", "identity", "aws-chunked", "sdch"])
 def test_an_unknown_encoding_leaves_the_body_as_it_is(encoding: str) -> None:
     assert inflate(b"plain", encoding, 100) == (b"plain", False)

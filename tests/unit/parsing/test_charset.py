@@ -136,7 +136,7 @@ def test_bytes_are_what_chromium_makes_of_them(label: str, body: bytes, text: st
 
 
 @pytest.mark.parametrize("label", ["gbk", "big5", "euc-jp", "shift_jis", "euc-kr", "windows-1252"])
-def test_a_body_that_is_no_text_is_decoded_in_linear_time(label: str) -> None:
+def test_a_binary_body_is_decoded_in_linear_time(label: str) -> None:
     started_s = time.process_time()
     for byte in (b"\x81", b"\xff"):
         transcode(byte * 2_000_000, f"text/html; charset={label}", truncated=False)
@@ -236,7 +236,7 @@ def test_the_prescan_never_fails(pieces: list[bytes]) -> None:
 
 
 def html5lib_archive() -> Path:
-    """Return the pinned source distribution, downloaded once; skips the test where it cannot be had."""
+    """Return the pinned source distribution, downloaded once; skips the test where that fails."""
     archive = CACHE / f"{HTML5LIB}.tar.gz"
     if not archive.exists():
         CACHE.mkdir(exist_ok=True)

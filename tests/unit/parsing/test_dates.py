@@ -132,7 +132,7 @@ def test_a_date_is_read_in_every_common_spelling(text: str, moment: datetime) ->
         "2020-01-05" + " " * 300 + "x",
     ],
 )
-def test_what_is_no_one_possible_date_is_not_taken(text: str) -> None:
+def test_an_ambiguous_date_is_ignored(text: str) -> None:
     assert moment_of(text) is None
 
 
@@ -184,7 +184,7 @@ def test_a_full_date_in_the_path_of_a_url_is_found(path: str) -> None:
         "",
     ],
 )
-def test_what_is_no_full_date_in_a_path_is_not_taken(path: str) -> None:
+def test_an_incomplete_date_in_a_path_is_ignored(path: str) -> None:
     assert date_in_path(path) is None
 
 

@@ -26,7 +26,7 @@ def read(
     content_type: str = "text/html",
     *,
     status: int = 200,
-    options: ExtractOptions = ExtractOptions(),  # noqa: B008  # frozen
+    options: ExtractOptions = ExtractOptions(Config()),  # noqa: B008  # never changed
     **headers: str,
 ) -> Extract:
     data = body.encode() if isinstance(body, str) else body
@@ -69,7 +69,7 @@ def test_a_link_is_resolved_and_canonical(href: str, link: str) -> None:
         "http://a b/",
     ],
 )
-def test_what_cannot_be_crawled_is_no_link(href: str) -> None:
+def test_urls_that_cannot_be_crawled_are_not_links(href: str) -> None:
     assert read(f'<a href="{href}">x</a><a href="/good">x</a>').links == ["http://a.test/good"]
 
 
@@ -120,7 +120,7 @@ def test_of_a_page_that_asks_not_to_be_indexed_no_word_is_kept(
         {"CRAWL_FULL_TEXT": True, "CRAWL_HEADINGS": True, "CRAWL_FIELDS": {"head": "css:title::text"}}
     )
 
-    found = read(meta + SECRET, options=ExtractOptions.from_config(config), x_robots_tag=header)
+    found = read(meta + SECRET, options=ExtractOptions(config), x_robots_tag=header)
 
     words = (found.title, found.description, found.text, found.full_text, found.language, found.simhash)
     assert (words, found.fields, found.error) == ((None,) * 6, {}, "noindex")
@@ -129,7 +129,7 @@ def test_of_a_page_that_asks_not_to_be_indexed_no_word_is_kept(
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml"])
-def test_what_is_no_html_can_ask_not_to_be_indexed_by_a_header(content_type: str) -> None:
+def test_a_header_can_forbid_indexing_of_other_types(content_type: str) -> None:
     found = read("<a>word</a>", content_type, x_robots_tag="noindex")
 
     assert (found.text, found.error) == (None, "noindex")
@@ -144,7 +144,7 @@ def test_what_is_no_html_can_ask_not_to_be_indexed_by_a_header(content_type: str
     ],
 )
 def test_what_is_said_to_other_robots_is_not_said_to_this_one(meta: str, header: str) -> None:
-    options = ExtractOptions(robots_agent="crawlproj")
+    options = ExtractOptions(Config())
 
     found = read(meta + SECRET, options=options, x_robots_tag=header)
 
@@ -152,7 +152,7 @@ def test_what_is_said_to_other_robots_is_not_said_to_this_one(meta: str, header:
 
 
 def test_a_page_is_indexed_against_its_will_only_by_setting() -> None:
-    options = ExtractOptions(obey_noindex=False)
+    options = ExtractOptions(Config(obey_noindex=False))
 
     found = read("<meta name=robots content=noindex>" + SECRET, options=options)
 
@@ -163,7 +163,7 @@ def test_an_error_page_is_not_said_to_be_kept_from_the_index() -> None:
     assert read("gone", status=404, x_robots_tag="noindex").error is None
 
 
-def test_a_body_that_was_not_fetched_for_its_type_is_no_cut_one() -> None:
+def test_a_body_not_fetched_for_its_type_is_not_truncated() -> None:
     found = read(b"", "image/png", content_encoding="gzip")
 
     assert (found.content_type, found.text, found.body_bytes, found.truncated) == (
@@ -178,7 +178,7 @@ def read_map(body: bytes, encoding: str = "", *, status: int = 200, truncated: b
     sent = {"Content-Type": "application/xml", "Content-Encoding": encoding}
     page = Page("http://a.test/map.xml", "web", "a.test", 0, status, 0, 0, sent, body, truncated=truncated)
     page.sitemap_level = 1
-    return extract(page, ExtractOptions(max_bytes=50, sitemap_bytes=10_000, sitemap_urls=3))
+    return extract(page, ExtractOptions(Config(max_body=50, sitemap_bytes=10_000, sitemap_urls=3)))
 
 
 URLSET = b"<urlset>" + b" " * 1000 + b"<url><loc>http://a.test/1</loc></url></urlset>"
@@ -198,7 +198,7 @@ def test_a_sitemap_may_be_compressed_once_for_the_wire_and_once_as_a_file() -> N
     assert read_map(packed, "gzip").links == ["http://a.test/1"]
 
 
-def test_a_sitemap_s_limits_hold_and_are_told() -> None:
+def test_a_sitemap_s_limits_hold_and_are_reported() -> None:
     many = b"<urlset>" + b"".join(b"<loc>http://a.test/%d</loc>" % number for number in range(5))
 
     assert (len(read_map(many).links), read_map(many).links_cut) == (3, True)
@@ -231,7 +231,7 @@ def test_other_robots_words_leave_the_links(content: str) -> None:
     ],
 )
 def test_the_robots_header_is_read(header: str, nofollow: bool, noindex: bool) -> None:
-    options = ExtractOptions(robots_agent="crawlproj")
+    options = ExtractOptions(Config())
 
     found = read('<a href="/x">', options=options, x_robots_tag=header)
 
@@ -240,13 +240,15 @@ def test_the_robots_header_is_read(header: str, nofollow: bool, noindex: bool) -
 
 
 def test_a_page_is_followed_against_its_will_only_by_setting() -> None:
-    found = read('<meta name=robots content=none><a href="/x">', options=ExtractOptions(obey_nofollow=False))
+    found = read(
+        '<meta name=robots content=none><a href="/x">', options=ExtractOptions(Config(obey_nofollow=False))
+    )
 
     assert (found.links, found.nofollow, found.noindex) == (["http://a.test/x"], True, True)
 
 
 def test_a_meta_for_this_robot_counts_and_one_for_others_does_not() -> None:
-    options = ExtractOptions(robots_agent="crawlproj")
+    options = ExtractOptions(Config())
 
     ours = read('<meta name="CrawlProj" content="nofollow">', options=options)
     theirs = read('<meta name="otherbot" content="nofollow">', options=options)
@@ -269,7 +271,7 @@ def test_a_link_marked_nofollow_is_none_unless_the_same_link_is_there_without() 
 
 
 def test_a_link_marked_nofollow_is_followed_by_setting() -> None:
-    options = ExtractOptions(obey_rel_nofollow=False)
+    options = ExtractOptions(Config(obey_rel_nofollow=False))
 
     assert read('<a rel=nofollow href="/x">', options=options).links == ["http://a.test/x"]
 
@@ -291,7 +293,7 @@ LINKED = (
     ],
 )
 def test_elements_are_followed_by_setting(tags: tuple[str, ...], links: list[str]) -> None:
-    found = read(LINKED, options=ExtractOptions(link_tags=tags))
+    found = read(LINKED, options=ExtractOptions(Config(link_tags=tags)))
 
     assert found.links == [f"http://a.test{link}" for link in links]
 
@@ -300,7 +302,7 @@ def test_frames_are_followed_unless_the_setting_leaves_them_out() -> None:
     html = '<frameset><frame src="/left"><frame src="/right"></frameset>'
 
     assert read(html).links == ["http://a.test/left", "http://a.test/right"]
-    assert read(html, options=ExtractOptions(link_tags=("a",))).links == []
+    assert read(html, options=ExtractOptions(Config(link_tags=("a",)))).links == []
 
 
 def test_the_canonical_url_is_resolved() -> None:
@@ -313,8 +315,8 @@ def test_the_canonical_url_is_resolved() -> None:
 def test_no_more_links_come_than_wanted_and_it_is_said() -> None:
     html = '<a href="/1">1</a><a href="/2">2</a><a href="/1">1</a>'
 
-    all_of_them = read(html, options=ExtractOptions(max_links=2))
-    fewer = read(html, options=ExtractOptions(max_links=1))
+    all_of_them = read(html, options=ExtractOptions(Config(max_links=2)))
+    fewer = read(html, options=ExtractOptions(Config(max_links=1)))
 
     assert (len(all_of_them.links), all_of_them.links_cut) == (2, False)
     assert (len(fewer.links), fewer.links_cut) == (1, True)
@@ -340,7 +342,7 @@ def test_equal_texts_have_equal_simhashes_whatever_is_around_them() -> None:
 
 
 def fields(**selectors: object) -> ExtractOptions:
-    return ExtractOptions.from_config(Config(fields=selectors))
+    return ExtractOptions(Config(fields=selectors))
 
 
 def test_the_user_s_own_fields_are_selected() -> None:
@@ -370,28 +372,18 @@ def test_the_user_s_own_fields_are_selected() -> None:
         3,
     ],
 )
-def test_a_field_that_cannot_be_selected_is_told_before_the_crawl(selector: object) -> None:
+def test_an_invalid_field_is_reported_before_the_crawl(selector: object) -> None:
     with pytest.raises(BadSetting, match=r"CRAWL_FIELDS\['price'\]"):
         fields(price=selector)
 
 
-def test_the_options_come_from_the_settings() -> None:
-    config = load_config(
-        {
-            "CRAWL_MAX_LINKS": "7",
-            "CRAWL_LINK_TAGS": "a,frame",
-            "CRAWL_TEXT": "all",
-            "CRAWL_MAX_BODY": 5000,
-        }
-    )
+def test_the_settings_say_what_is_read() -> None:
+    config = load_config({"CRAWL_MAX_LINKS": "1", "CRAWL_LINK_TAGS": "area", "CRAWL_TEXT": "all"})
+    html = "<nav>menu</nav><p>words<a href=/a><area href=/b><area href=/c>"
 
-    options = ExtractOptions.from_config(config)
+    found = read(html, options=ExtractOptions(config))
 
-    assert (options.max_links, options.link_tags, options.text, options.max_bytes) == (
-        *(7, ("a", "frame")),
-        *("all", 5000),
-    )
-    assert ExtractOptions.from_config(Config()) == ExtractOptions(robots_agent="crawlproj")
+    assert (found.links, found.links_cut, found.text_source) == (["http://a.test/b"], True, "all")
 
 
 def test_title_and_description_are_one_line_each() -> None:
@@ -408,7 +400,7 @@ def test_the_main_text_is_the_text_and_all_text_is_there_when_wanted() -> None:
     sentence = "A sentence of the text that this page is about, long enough to be one. " * 3
     html = f"<body><nav>menu entry</nav><article><p>{sentence}</p><p>{sentence}</p></article>"
 
-    found = read(html, options=ExtractOptions(full_text=True))
+    found = read(html, options=ExtractOptions(Config(full_text=True)))
 
     assert found.text is not None
     assert "A sentence of the text" in found.text
@@ -439,8 +431,7 @@ def test_headings_are_lines_that_are_not_empty() -> None:
 
 def test_headings_are_kept_only_if_wanted() -> None:
     assert read("<h1>words</h1>").headings is None
-    assert read("<h1>words</h1>", options=ExtractOptions(headings=True)).headings is not None
-    assert ExtractOptions.from_config(load_config({"CRAWL_HEADINGS": True})).headings
+    assert read("<h1>words</h1>", options=ExtractOptions(Config(headings=True))).headings is not None
 
 
 def test_all_text_is_not_kept_unless_wanted() -> None:
@@ -448,7 +439,7 @@ def test_all_text_is_not_kept_unless_wanted() -> None:
 
 
 def test_a_character_cut_at_the_limit_does_not_change_the_charset() -> None:
-    found = read("ü" * 100, options=ExtractOptions(max_bytes=101))
+    found = read("ü" * 100, options=ExtractOptions(Config(max_body=101)))
 
     assert (found.charset, found.text, found.truncated) == ("utf-8", "ü" * 50, True)
 
@@ -474,7 +465,7 @@ def test_a_page_cut_anywhere_keeps_what_came_before(place: str) -> None:
     before = (head + CUTS[place].format(SENTENCE * 3)).encode()
     body = before + b"' href='/after'>and this comes after the cut</p></article>"
 
-    found = read(body, options=ExtractOptions(max_bytes=len(before), full_text=True))
+    found = read(body, options=ExtractOptions(Config(max_body=len(before), full_text=True)))
 
     assert (found.truncated, found.body_bytes, found.title) == (True, len(before), "t")
     assert found.text is not None
@@ -490,7 +481,9 @@ def test_a_page_cut_anywhere_keeps_what_came_before(place: str) -> None:
 def test_a_page_cut_inside_a_character_keeps_the_others(charset: str) -> None:
     body = ("<title>t</title><p>" + "語" * 200).encode(charset)
 
-    found = read(body, f"text/html; charset={charset}", options=ExtractOptions(max_bytes=len(body) - 1))
+    found = read(
+        body, f"text/html; charset={charset}", options=ExtractOptions(Config(max_body=len(body) - 1))
+    )
 
     assert found.truncated
     assert (found.text or "").rstrip("\ufffd") == "語" * 199
@@ -540,11 +533,11 @@ def test_the_text_of_xml_is_what_stands_between_its_tags() -> None:
         (b"\x00\x01\x02", "application/octet-stream"),
     ],
 )
-def test_a_type_that_is_not_told_is_seen_from_the_body(body: bytes, content_type: str, declared: str) -> None:
+def test_a_missing_type_is_detected_from_the_body(body: bytes, content_type: str, declared: str) -> None:
     assert read(body, declared).content_type == content_type
 
 
-def test_a_type_that_is_told_is_believed() -> None:
+def test_a_declared_type_is_trusted() -> None:
     assert read(b"%PDF-1.7", "text/plain").content_type == "text/plain"
 
 
@@ -553,7 +546,7 @@ def test_html_without_a_content_type_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 404, 500])
-def test_a_page_that_is_no_success_has_no_text_and_no_links(status: int) -> None:
+def test_an_error_page_has_no_text_and_no_links(status: int) -> None:
     found = read('<title>t</title>gone <a href="/x">x</a>', status=status, Location="/x")
 
     assert (found.text, found.links) == (None, [])
@@ -577,7 +570,7 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {
 def test_a_cut_body_gives_the_text_before_the_cut(coding: str) -> None:
     packed = CODINGS[coding](b"".join(b"<p>%d</p>" % number for number in range(50_000)))
 
-    options = ExtractOptions(max_bytes=100_000)
+    options = ExtractOptions(Config(max_body=100_000))
     found = read(packed[: len(packed) // 2], content_encoding=coding, options=options)
 
     assert (found.truncated, found.body_bytes) == (True, 100_000)
@@ -589,7 +582,7 @@ def test_a_body_that_inflates_without_end_is_cut() -> None:
     found = read(
         gzip.compress(b"<p>" + b"a" * 50_000_000),
         content_encoding="gzip",
-        options=ExtractOptions(max_bytes=10_000),
+        options=ExtractOptions(Config(max_body=10_000)),
     )
 
     assert (found.body_bytes, found.truncated) == (10_000, True)

@@ -44,7 +44,7 @@ def extractor() -> Iterator[Extractor]:
 def test_it_finds_what_extraction_in_this_process_finds(extractor: Extractor) -> None:
     found = extractor.extract(pack(FINE))
 
-    assert found == extract(FINE, ExtractOptions.from_config(load_config(SETTINGS)))
+    assert found == extract(FINE, ExtractOptions(load_config(SETTINGS)))
     assert (found.title, found.links) == ("Größe", ["http://a.test/b"])
 
 
@@ -74,12 +74,12 @@ def test_a_wait_for_a_page_can_be_ended_and_no_page_is_blamed() -> None:
 
     with pytest.raises(ExtractorFailed):
         extractor.extract(pack(HANGING))
-    with pytest.raises(ExtractorFailed, match="Pages are read no more"):
+    with pytest.raises(ExtractorFailed, match="The extractor was killed"):
         extractor.extract(pack(FINE))
     extractor.close()
 
 
-def test_an_envelope_that_is_damaged_fails_and_the_child_goes_on(extractor: Extractor) -> None:
+def test_a_damaged_envelope_fails_and_the_child_continues(extractor: Extractor) -> None:
     with pytest.raises(PageFailed, match="BadEnvelope"):
         extractor.extract(b"\x00damaged")
 
@@ -120,7 +120,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
 def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-        # A zombie nobody waits for is no process any more.
+        # A zombie does not count as a process.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False

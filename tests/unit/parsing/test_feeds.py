@@ -65,7 +65,7 @@ def test_relative_links_of_atom_are_those_of_its_base() -> None:
         "see jsonfeed.org",
     ],
 )
-def test_what_is_no_feed_has_no_links(markup: str) -> None:
+def test_other_xml_has_no_feed_links(markup: str) -> None:
     assert feed_links(markup) == []
 
 

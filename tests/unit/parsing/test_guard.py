@@ -18,13 +18,13 @@ PROGRAM = """
 import json, os, signal, sys, time
 from crawlproj.parsing.guard import Notes, TimeLimit, run_guarded
 
-def told(death):
+def report(death):
     print(json.dumps([death.signum, death.position, death.reason]), flush=True)
 
 def work(number, notes):
     limit = TimeLimit(notes, 0.3)
 WORK
-sys.exit(run_guarded(work, told))
+sys.exit(run_guarded(work, report))
 """
 
 
@@ -50,7 +50,7 @@ def test_a_child_that_leaves_by_itself_gives_its_exit_code() -> None:
     assert (code, deaths) == (5, [])
 
 
-def test_a_page_that_hangs_is_named_and_the_work_goes_on() -> None:
+def test_a_page_that_hangs_is_named_and_work_continues() -> None:
     work = """
 if number == 1:
     limit.start(7)
@@ -133,29 +133,32 @@ return 0
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 def test_a_child_never_outlives_its_guard() -> None:
-    process = guarded("print(json.dumps(os.getpid()), flush=True)\ntime.sleep(60)\nreturn 0")
+    process = guarded("print(json.dumps(os.getpid()), flush=True)\ntime.sleep(100)\nreturn 0")
     assert process.stdout is not None
     child = json.loads(process.stdout.readline())
 
     process.kill()
-    process.communicate()
+    # Not communicate(): that waits for the end of the child, too, which has the other end of the pipe.
+    process.wait()
 
     deadline = time.monotonic() + 10
     while _lives(child):
-        assert time.monotonic() < deadline, "the child lives on"
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            pytest.fail("the child outlived its guard")
         time.sleep(0.01)
+    process.communicate()
 
 
 def _lives(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_parser_whose_supervisor_is_gone_leaves_as_on_sigterm() -> None:
-    abandoned = PROGRAM.replace("told))", "told, supervisor=1))")
+    abandoned = PROGRAM.replace("report))", "report, supervisor=1))")
     work = """
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 print(json.dumps("at work"), flush=True)
@@ -169,7 +172,7 @@ return 9
 
 
 def test_a_parser_whose_supervisor_lives_is_left_alone() -> None:
-    watched = PROGRAM.replace("told))", f"told, supervisor={os.getpid()}))")
+    watched = PROGRAM.replace("report))", f"report, supervisor={os.getpid()}))")
 
     code, deaths = outcome(guarded("time.sleep(0.3)\nreturn 5", watched))
 
@@ -179,7 +182,7 @@ def test_a_parser_whose_supervisor_lives_is_left_alone() -> None:
 def test_a_request_to_stop_just_before_a_child_is_started_is_not_lost() -> None:
     # The last thing made before the fork; the second time, after the death of the first child.
     program = PROGRAM.replace(
-        "def told",
+        "def report",
         """
 import crawlproj.parsing.guard as guard
 class Interrupting(Notes):
@@ -190,7 +193,7 @@ class Interrupting(Notes):
         if Interrupting.made == 2: os.kill(os.getpid(), signal.SIGTERM)
 guard.Notes = Interrupting
 
-def told""",
+def report""",
         1,
     )
     work = """

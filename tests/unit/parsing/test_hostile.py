@@ -24,6 +24,7 @@ MEMORY_BYTES = 300_000_000
 #: Reads a task a line, each in a fork of its own: starting Python would take longer than all the reading.
 READER = """
 import base64, gzip, json, os, resource, sys, time
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.parsing.extract import ExtractOptions, extract
 
@@ -34,7 +35,7 @@ def read(task):
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + task["memory"],) * 2)
     began = time.process_time()
-    found = extract(page, ExtractOptions(**{"max_bytes": 1_000_000, **task["options"]}))
+    found = extract(page, ExtractOptions(Config(**{"max_body": 1_000_000, **task["options"]})))
     cpu_s = time.process_time() - began
     return {
         "cpu_s": cpu_s, "links": found.links[:10], "count": len(found.links), "cut": found.links_cut,
@@ -178,7 +179,7 @@ def test_a_page_of_nothing_but_tags_is_read_in_time_and_what_follows_is_found(
     ],
 )
 def test_a_page_without_an_end_is_read_in_time(read: Read, expression: str) -> None:
-    found = read(expression, max_bytes=2_000_000)
+    found = read(expression, max_body=2_000_000)
 
     assert found["bytes"] == len(eval(expression))
 
@@ -202,7 +203,7 @@ def test_a_character_longer_than_its_name_does_not_burst_the_buffer_of_the_parse
 def test_links_behind_a_million_attributes_are_found(read: Read) -> None:
     body = "b'<div ' + b' '.join(b'%d' % n for n in range(1_000_000)) + b'>some words' + " + END
 
-    found = read(body, max_bytes=20_000_000)
+    found = read(body, max_body=20_000_000)
 
     assert found["links"] == ["http://a.test/found"]
 
@@ -263,7 +264,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 def test_a_bomb_of_any_coding_is_cut_within_little_memory_and_time(read: Read, encoding: str) -> None:
     body = f"base64.b64decode({base64.b64encode(BOMBS[encoding]())!r})"
 
-    found = read(body, {"Content-Encoding": encoding}, memory=64 << 20, max_bytes=WIRE_BYTES)
+    found = read(body, {"Content-Encoding": encoding}, memory=64 << 20, max_body=WIRE_BYTES)
 
     assert (found["bytes"], found["truncated"], found["text"]) == (WIRE_BYTES, True, "word")
 
@@ -279,7 +280,7 @@ def test_a_bomb_of_any_coding_is_cut_within_little_memory_and_time(read: Read, e
     ],
 )
 def test_a_body_of_nothing_takes_little_time(read: Read, encoding: str, expression: str) -> None:
-    found = read(expression, {"Content-Encoding": encoding}, memory=64 << 20, max_bytes=WIRE_BYTES)
+    found = read(expression, {"Content-Encoding": encoding}, memory=64 << 20, max_body=WIRE_BYTES)
 
     assert found["bytes"] == 0
 
@@ -287,7 +288,7 @@ def test_a_body_of_nothing_takes_little_time(read: Read, encoding: str, expressi
 def test_a_million_links_are_cut_and_it_is_said(read: Read) -> None:
     found = read(
         "b''.join(b'<a href=/%d>%d</a>' % (n, n) for n in range(1_000_000))",
-        max_bytes=1_000_000,
+        max_body=1_000_000,
         max_links=5000,
     )
 
@@ -397,4 +398,4 @@ def test_bytes_that_are_no_text_are_read_as_far_as_they_are(
 
 def test_the_limits_of_these_tests_are_real(read: Read) -> None:
     with pytest.raises(AssertionError, match="MemoryError"):
-        read("b'x' * 200_000_000", {"Content-Type": "text/plain; charset=koi8-r"}, max_bytes=200_000_000)
+        read("b'x' * 200_000_000", {"Content-Type": "text/plain; charset=koi8-r"}, max_body=200_000_000)

@@ -71,12 +71,12 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("code", "text"), TEXTS.items())
-def test_a_sentence_tells_its_language(code: str, text: str) -> None:
+def test_a_sentence_is_enough_to_detect_a_language(code: str, text: str) -> None:
     assert language_of(text) == code
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_pages_of_the_simulated_web_are_told_apart(language: str) -> None:
+def test_pages_of_the_simulated_web_are_distinct(language: str) -> None:
     random = Random(1)
     texts = ["".join(random.choices(sentences(language), k=10)) for _ in range(50)]
 

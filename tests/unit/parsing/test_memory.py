@@ -28,13 +28,14 @@ def test_the_memory_of_a_page_is_used_again_for_the_next() -> None:
 
 
 _BOMB = """
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.parsing.extract import ExtractOptions, extract
 from crawlproj.parsing.memory import limit_memory, settle_memory
 
 def read(body):
     page = Page("http://a.test/", "web", "a.test", 0, 200, 0, 0, {"Content-Type": "text/html"}, body)
-    return extract(page, ExtractOptions(max_bytes=50_000_000))
+    return extract(page, ExtractOptions(Config(max_body=50_000_000)))
 
 settle_memory()
 limit_memory(200_000_000)

@@ -53,7 +53,7 @@ def test_the_zone_is_the_one_that_was_written() -> None:
     assert found.utcoffset() == timedelta(hours=-5)
 
 
-def test_the_sources_of_a_date_are_asked_from_the_most_telling_to_the_least() -> None:
+def test_the_sources_of_a_date_are_tried_from_the_most_to_the_least_reliable() -> None:
     sources: list[dict[str, Any]] = [
         {"metas": [("article:published_time", "2020-01-01")]},
         {"json_ld": [json.dumps(article(datePublished="2020-01-02"))]},
@@ -107,7 +107,7 @@ def test_no_date_is_later_than_two_days_after_the_fetch() -> None:
 
 
 @pytest.mark.parametrize("minutes", [-2, 0, 5])
-def test_a_clock_on_the_page_is_no_date_of_publication(minutes: int) -> None:
+def test_a_clock_on_the_page_is_not_a_publication_date(minutes: int) -> None:
     shown = datetime.fromtimestamp(FETCHED_MS / 1000, UTC) + timedelta(minutes=minutes)
 
     assert read(times=[(shown.isoformat(), "")]).published is None
@@ -358,7 +358,7 @@ def test_authors_are_taken_from_the_first_place_that_names_some() -> None:
     assert read(bylines=["By Ada Lovelace"], metas=declared[:1]).author == "Ada Lovelace"
 
 
-def test_the_site_is_its_author_only_if_nobody_else_is() -> None:
+def test_the_site_is_the_author_only_if_there_is_no_other() -> None:
     node = article(author={"name": "The Site"}, publisher={"name": "The Site"})
 
     assert read(node).author == "The Site"

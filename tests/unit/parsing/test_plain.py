@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import crawlproj.parsing
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.parsing import html
 from crawlproj.parsing.extract import ExtractOptions, extract
@@ -30,7 +31,7 @@ def _not_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_page_says_of_itself_is_read() -> None:
-    found = read_html(PAGE, headings=True).head
+    found = read_html(PAGE, Config(headings=True)).head
 
     assert found == Head(
         title="A & B",
@@ -47,14 +48,14 @@ def test_what_a_page_says_of_itself_is_read() -> None:
 
 def test_links_are_found() -> None:
     assert read_html(PAGE).hrefs == ["/menu", "/ada", "/area"]
-    assert read_html(PAGE, link_tags=("link", "a"), obey_rel_nofollow=False).hrefs == [
+    assert read_html(PAGE, Config(link_tags=("link", "a"), obey_rel_nofollow=False)).hrefs == [
         *("/2", "/menu", "/ada", "/no")
     ]
-    assert read_html(PAGE, link_tags=()).hrefs == []
+    assert read_html(PAGE, Config(link_tags=())).hrefs == []
 
 
 def test_main_and_all_text_are_found() -> None:
-    main, everything = read_html(PAGE, full_text=True), read_html(PAGE, text="all")
+    main, everything = read_html(PAGE, Config(full_text=True)), read_html(PAGE, Config(text="all"))
 
     assert main.text.count(SENTENCE) == 3
     assert "menu" not in main.text
@@ -74,7 +75,7 @@ def test_a_page_without_words_has_no_text(body: bytes) -> None:
 def test_a_page_is_extracted_as_a_whole() -> None:
     page = Page("http://a.test/", "web", "a.test", 0, 200, 0, 0, {"Content-Type": "text/html"}, PAGE)
 
-    found = extract(page, ExtractOptions())
+    found = extract(page, ExtractOptions(Config()))
 
     assert (found.title, found.canonical_url, found.simhash) == ("A & B", "http://a.test/c", None)
     assert found.links == ["http://a.test/menu", "http://a.test/ada", "http://a.test/area"]
@@ -85,7 +86,7 @@ def test_it_is_said_once_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "crawlproj.parsing._reader", None)
-    monkeypatch.delattr(crawlproj.parsing, "_reader")
+    monkeypatch.delattr(crawlproj.parsing, "_reader", raising=False)
 
     with caplog.at_level(logging.WARNING):
         assert html._import_reader() is None

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlproj.config import Config
 from crawlproj.parsing import _reader
 from crawlproj.parsing.head import Head, Html
 from crawlproj.parsing.html import read_html
@@ -27,16 +28,16 @@ ARTICLE = "".join(f"<p>{SENTENCE} Day {day}.</p>" for day in range(6))
 
 
 def text_of(markup: str) -> str:
-    return read_html(markup.encode(), text="all").text
+    return read_html(markup.encode(), Config(text="all")).text
 
 
 def head_of(markup: str) -> Head:
-    return read_html(markup.encode(), headings=True).head
+    return read_html(markup.encode(), Config(headings=True)).head
 
 
 def hrefs_of(markup: str, *link_tags: str, obey_rel_nofollow: bool = True) -> list[str]:
     return read_html(
-        markup.encode(), link_tags=link_tags or ("a", "area"), obey_rel_nofollow=obey_rel_nofollow
+        markup.encode(), Config(link_tags=link_tags or ("a", "area"), obey_rel_nofollow=obey_rel_nofollow)
     ).hrefs
 
 
@@ -161,7 +162,7 @@ def test_code_keeps_its_lines_and_indentation(markup: str, text: str) -> None:
         "<script><!--<script>no</script>no--></script>",
     ],
 )
-def test_what_readers_do_not_see_is_no_text(markup: str) -> None:
+def test_invisible_content_is_not_text(markup: str) -> None:
     assert text_of(f"<p>seen {markup}again") == "seen again"
 
 
@@ -199,7 +200,7 @@ def test_references_to_characters_are_resolved_as_in_browsers(markup: str, text:
     assert text_of(markup) == text
 
 
-def test_in_a_query_a_parameter_is_no_character() -> None:
+def test_a_parameter_in_a_query_is_not_an_entity() -> None:
     assert hrefs_of('<a href="/?a&copy=1&reg2&amp;b&copy">x</a>') == ["/?a&copy=1&reg2&b©"]
 
 
@@ -207,7 +208,7 @@ def test_in_a_query_a_parameter_is_no_character() -> None:
     "body", [b"a\xff\xfe", b"\xc3", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"<a href=\xff>\xc3("]
 )
 def test_bytes_that_are_no_utf8_are_replaced(body: bytes) -> None:
-    found = read_html(body, text="all")
+    found = read_html(body, Config(text="all"))
 
     assert "\ufffd" in found.text + "".join(found.hrefs)
 
@@ -254,7 +255,9 @@ def test_a_meta_is_named_by_its_property_then_name_then_itemprop_then_http_equiv
 def test_what_stands_in_a_template_or_a_picture_says_nothing_of_the_page() -> None:
     inside = "<title>no</title><meta name=a content=b><base href=/b><a href=/t>x</a><h1>no</h1>"
 
-    found = read_html(f"<template>{inside}</template><svg><title>no</title></svg>".encode(), headings=True)
+    found = read_html(
+        f"<template>{inside}</template><svg><title>no</title></svg>".encode(), Config(headings=True)
+    )
 
     assert (found.head, found.hrefs, found.text) == (Head(), [], "")
 
@@ -303,7 +306,7 @@ def test_links_are_found_wherever_they_are() -> None:
     assert hrefs_of(markup) == ["/1", "/2", "/3", "/4", "/5", "/6", "/7\ufffd"]
 
 
-def test_what_a_cut_page_ends_with_is_no_link() -> None:
+def test_the_end_of_a_truncated_page_is_not_a_link() -> None:
     assert hrefs_of("<a href=/1>x</a><a href=/2") == hrefs_of('<a href=/1>x</a><a href="/2>y</a>') == ["/1"]
 
 
@@ -311,10 +314,10 @@ def test_what_a_cut_page_ends_with_is_no_link() -> None:
 
 
 def test_all_text_is_there_only_if_wanted() -> None:
-    assert read_html(b"<p>x", text="all").full_text is None
+    assert read_html(b"<p>x", Config(text="all")).full_text is None
     assert read_html(b"<p>x").full_text is None
-    assert read_html(b"<p>x", full_text=True).full_text == "x"
-    assert read_html(b"<p>x", text="all", full_text=True).full_text == "x"
+    assert read_html(b"<p>x", Config(full_text=True)).full_text == "x"
+    assert read_html(b"<p>x", Config(text="all", full_text=True)).full_text == "x"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,7 @@ def test_main_text_is_the_whole_article_and_no_menu(page: str) -> None:
     "markup", ["", " ", "<p>", "<script>x</script>", "<!--", "<svg><x/>", "\0", "<title>t"]
 )
 def test_a_page_without_words_has_no_text(markup: str) -> None:
-    found = read_html(markup.encode(), full_text=True)
+    found = read_html(markup.encode(), Config(full_text=True))
 
     assert (found.text, found.text_source, found.full_text) == ("", None, "")
 
@@ -372,7 +375,7 @@ def test_what_stands_in_noscript_is_the_text_of_a_page_that_has_no_other() -> No
 
 
 def test_a_page_of_too_many_lines_keeps_all_its_text() -> None:
-    found = read_html(b"<p>x" * 150_000, text="all").text
+    found = read_html(b"<p>x" * 150_000, Config(text="all")).text
 
     assert found == "\n".join("x" * 150_000)
 
@@ -390,18 +393,18 @@ def test_every_feature_of_a_line_is_a_number() -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read(body: bytes) -> None:
-    found = read_html(body, full_text=True, headings=True)
+    found = read_html(body, Config(full_text=True, headings=True))
 
     assert isinstance(found, Html)
 
 
 def test_a_page_leaves_nothing_behind_for_the_next() -> None:
     page = b"<html lang=x><title>t</title><base href=/b><meta name=a content=b><a rel=author href=/x>A<pre>x"
-    small = read_html(b"<p>x", full_text=True, headings=True)
+    small = read_html(b"<p>x", Config(full_text=True, headings=True))
 
-    read_html(page, full_text=True, headings=True)
+    read_html(page, Config(full_text=True, headings=True))
 
-    assert read_html(b"<p>x", full_text=True, headings=True) == small
+    assert read_html(b"<p>x", Config(full_text=True, headings=True)) == small
     assert small.head == Head()
 
 
@@ -476,7 +479,7 @@ def test_reading_pages_keeps_no_memory() -> None:
     def read_all(times: int) -> None:
         for _ in range(times):
             for page in pages:
-                read_html(page, full_text=True, headings=True)
+                read_html(page, Config(full_text=True, headings=True))
 
     read_all(20)
     gc.collect()
@@ -487,14 +490,14 @@ def test_reading_pages_keeps_no_memory() -> None:
     assert resident_bytes() - before < 1_000_000
 
 
-def test_what_a_large_page_took_is_given_back() -> None:
+def test_the_memory_of_a_large_page_is_freed() -> None:
     trim = ctypes.CDLL(None).malloc_trim
     read_html(b"<p>x")
     trim(0)
     before = resident_bytes()
 
     for large in (b"<p>x" * 200_000, b"<a href=x>" * 400_000, b"<p>" + b"word " * 2_000_000):
-        read_html(large, link_tags=())
+        read_html(large, Config(link_tags=()))
     del large
     trim(0)
 
@@ -517,23 +520,25 @@ def test_no_reference_is_kept_or_lost() -> None:
 
 LITTLE_MEMORY = """
 import resource
+from crawlproj.config import Config
 from crawlproj.parsing.html import plain_links, read_html, simhash_of
 pages = [
     b"<p>x" * 600_000, b"<p>" + b"word " * 4_000_000, b"<a href=xxxxxxxxx>" * 900_000, b"<p>" * 2_000_000
 ]
 text = "word " * 6_000_000
+full, everything = Config(full_text=True), Config(text="all")
 read_html(b"<title>first</title>")
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 for megabytes in (2, 5, 10, 20, 40, 60):
     resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 1_000_000, resource.RLIM_INFINITY))
     for page in pages:
         try:
-            read_html(page, full_text=True)
+            read_html(page, full)
             print("read")
         except MemoryError:
             print("failed")
             assert plain_links(["/x"], "http://a.test", "http://a.test/", bool, str) == ["http://a.test/x"]
-        assert read_html(b"<title>next</title><p>one<p>two", text="all").text == "one\\ntwo"
+        assert read_html(b"<title>next</title><p>one<p>two", everything).text == "one\\ntwo"
         assert read_html(b"<title>next</title>").head.title == "next"
     try:
         simhash_of(text)

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from crawlproj.config import Config
 from crawlproj.parsing.html import read_html
 from crawlproj.simweb.words import LANGUAGES, sentences
 
@@ -83,7 +84,7 @@ def letters(text: str) -> str:
 
 
 def assert_same(html: str, *, in_order: bool = True) -> None:
-    found = read_html(html.encode(), text="all", link_tags=LINKS, obey_rel_nofollow=False)
+    found = read_html(html.encode(), Config(text="all", link_tags=LINKS, obey_rel_nofollow=False))
     expected = SecondOpinion(html)
     order = list if in_order else sorted
 
@@ -292,7 +293,7 @@ a</body>b</html>c
 
 
 def pages() -> list[str]:
-    """Each begins a line; one that goes on in the next line has no tag and no "&" or "a" at its beginning."""
+    """Each begins a line; a continuation line has no tag and no "&" or "a" at its beginning."""
     found: list[str] = []
     for line in PAGES.split("\n"):
         if found and (line in (">b", "a", " c'>x") or line.startswith(("a</textarea", "  b</pre"))):

@@ -16,7 +16,7 @@ NEAR = 6
 
 
 def text_of(seed: int, count: int = 60) -> str:
-    """A text of words that nobody else uses: syllables in a random order."""
+    """A text of words that no other text has: syllables in a random order."""
     random = Random(seed)
     syllables = [a + b for a in "bdfglmnprstvz" for b in ("a", "e", "i", "o", "u", "ai", "on")]
     words = ["".join(random.choices(syllables, k=3)) for _ in range(count * 8)]

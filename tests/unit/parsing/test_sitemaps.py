@@ -111,14 +111,14 @@ def test_broken_xml_is_read_as_far_as_it_goes() -> None:
     "body",
     ["", "  ", "words", "\0\1", "{}", "<html><a href='https://a.test/'>", "<", "<!--", "<x><loc>/y</loc>"],
 )
-def test_what_is_no_sitemap_lists_nothing(body: str) -> None:
+def test_other_xml_lists_no_sitemap_urls(body: str) -> None:
     assert read(body) == Sitemap([], [], is_cut=False)
 
 
 @pytest.mark.parametrize(
     "body", [urlset("https://a.test/1", "https://a.test/23"), "/\nhttps://a.test/1\nhttps://a.test/23"]
 )
-def test_an_entry_that_was_cut_is_no_url(body: str) -> None:
+def test_a_truncated_entry_is_not_a_url(body: str) -> None:
     cut = body[: body.index("/23") + 2]
 
     assert read(cut, is_cut=True) == Sitemap(["https://a.test/1"], [], is_cut=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.parsing.extract import ExtractOptions, extract
-from crawlproj.parsing.head import TextMode
 from crawlproj.parsing.html import read_html
 
 SENTENCE = "The river rose in the night, and by the morning nobody in the village could cross it any more."
@@ -31,8 +31,8 @@ COMMENTS = (
 both_modes = pytest.mark.parametrize("mode", ["main", "all"])
 
 
-def page_text(markup: str, mode: TextMode = "main") -> str:
-    return read_html(markup.encode(), text=mode).text
+def page_text(markup: str, mode: str = "main") -> str:
+    return read_html(markup.encode(), Config(text=mode)).text
 
 
 def test_all_text_has_a_line_for_each_block_and_keeps_words_with_markup_inside_whole() -> None:
@@ -51,21 +51,21 @@ def test_all_text_has_what_main_text_leaves_out_too() -> None:
 
 
 @both_modes
-def test_a_comment_does_not_end_a_line(mode: TextMode) -> None:
+def test_a_comment_does_not_end_a_line(mode: str) -> None:
     text = page_text(f"<div>{PARAGRAPHS}<p>{SENTENCE} No<!-- -->body<!-- 2 -->.</p></div>", mode)
 
     assert text == f"{ARTICLE}\n{SENTENCE} Nobody."
 
 
 @both_modes
-def test_white_space_is_folded_also_that_which_does_not_break(mode: TextMode) -> None:
+def test_white_space_is_folded_also_that_which_does_not_break(mode: str) -> None:
     text = page_text(f"<div>{PARAGRAPHS}<p>\r\n\t {SENTENCE} \n Nobody\xa0&nbsp;at\n\tall.\n</p></div>", mode)
 
     assert text == f"{ARTICLE}\n{SENTENCE} Nobody at all."
 
 
 @both_modes
-def test_what_stands_in_a_line_stays_in_it(mode: TextMode) -> None:
+def test_what_stands_in_a_line_stays_in_it(mode: str) -> None:
     line = (
         f'{SENTENCE} It <em>r</em>ose <a href="/x">again</a><img src="y">, <abbr title="z">all</abbr> said.'
     )
@@ -131,7 +131,7 @@ def test_lines_of_one_paragraph_stay_lines() -> None:
 @pytest.mark.parametrize(
     "html", ["", "<frameset><frame></frameset>", "<body></body>", "<p>\0</p>", "<svg><x/></svg>"]
 )
-def test_a_page_of_nothing_has_no_text(mode: TextMode, html: str) -> None:
+def test_a_page_of_nothing_has_no_text(mode: str, html: str) -> None:
     assert page_text(html, mode) == ""
 
 
@@ -155,7 +155,7 @@ NOSCRIPT = "<noscript>No scripts.</noscript>"
 def test_the_text_is_taken_from_the_best_place_that_has_one(body: str, text: str, source: str | None) -> None:
     page = Page("http://a.test/", "web", "a.test", 0, 200, 0, 0, {"Content-Type": "text/html"}, body.encode())
 
-    found = extract(page, ExtractOptions())
+    found = extract(page, ExtractOptions(Config()))
 
     assert (found.text, found.text_source) == (text, source)
 
@@ -169,7 +169,7 @@ def test_the_text_is_taken_from_the_best_place_that_has_one(body: str, text: str
     ],
 )
 def test_a_page_of_nothing_but_menus_has_their_text(body: str, sources: set[str]) -> None:
-    found = read_html(body.encode(), full_text=True)
+    found = read_html(body.encode(), Config(full_text=True))
 
     assert found.text_source in sources
     assert found.text

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 
 URL = "http://a.test/dir/page"
-OPTIONS = ExtractOptions()
+OPTIONS = ExtractOptions(Config())
 
 
 def read(
@@ -61,7 +60,7 @@ def test_a_refresh_of_a_page_that_says_nofollow_is_followed_only_by_setting() ->
     body = '<meta http-equiv=refresh content="0;/x"><meta name=robots content=nofollow>'
 
     assert read(body).refresh is None
-    assert read(body, options=replace(OPTIONS, obey_nofollow=False)).refresh == "http://a.test/x"
+    assert read(body, options=ExtractOptions(Config(obey_nofollow=False))).refresh == "http://a.test/x"
 
 
 def test_the_header_refreshes_as_the_element_does() -> None:
@@ -90,7 +89,7 @@ def test_the_next_page_is_not_followed_against_the_will_of_this_one() -> None:
 
 
 def test_no_more_links_come_than_wanted_wherever_they_are_from() -> None:
-    options = replace(OPTIONS, max_links=1)
+    options = ExtractOptions(Config(max_links=1))
     found = read('<a href="/1">', Link="</1>; rel=next, </2>; rel=next", options=options)
 
     assert (found.links, found.links_cut) == (["http://a.test/1"], True)

@@ -5,6 +5,7 @@ import gzip
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
@@ -15,13 +16,15 @@ from crawlproj.config import load_config
 from crawlproj.frontier.frontier import Admitted, Frontier
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Page
+from crawlproj.model.run import RunPaths
 from crawlproj.model.urls import domain_of
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door, ScriptError
+from crawlproj.redisio.answers import ScriptError
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
@@ -50,13 +53,13 @@ def a_page(url: str, body: str = "", *, depth: int = 0, status: int = 200, **mor
 
 
 @pytest.fixture
-def make(door: Door, tmp_path: Path) -> Make:
+def make(client: RedisClient, tmp_path: Path) -> Make:
     """Makes parsers that end when the queue is empty."""
 
     def make(
         name: str = "p-1",
         *,
-        door: Door = door,
+        client: RedisClient = client,
         is_over: bool = True,
         clock: Callable[[], float] | None = None,
         **settings: object,
@@ -66,45 +69,43 @@ def make(door: Door, tmp_path: Path) -> Make:
 
         more = {"clock": clock} if clock else {}
         return Parser(
-            name=name,
-            queue=PageQueue(door, RUN),
-            frontier=Frontier(door, RUN, PARTITIONS),
-            directory=tmp_path / "pages",
-            config=load_config({"CRAWL_PARTITIONS": PARTITIONS, **settings}),
-            is_over=over,
+            Run(client, RUN, PARTITIONS),
+            load_config({"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_DATA": str(tmp_path), **settings}),
+            name,
+            over,
             **more,
         )
 
     return make
 
 
-async def push(door: Door, *pages: bytes) -> None:
-    await door.command("RPUSH", keys.pages(RUN), *pages)
+async def push(client: RedisClient, *pages: bytes) -> None:
+    await client.command("RPUSH", keys.pages(RUN), *pages)
 
 
-async def waiting(door: Door, domain: str) -> list[bytes]:
+async def waiting(client: RedisClient, domain: str) -> list[bytes]:
     queue = keys.queue_prefix(RUN, partition_of(domain, PARTITIONS)) + f"1:{domain}"
-    entries: list[bytes] = await door.command("LRANGE", queue, 0, -1)
+    entries: list[bytes] = await client.command("LRANGE", queue, 0, -1)
     return entries
 
 
 def stored(tmp_path: Path) -> list[str]:
-    return [row["url"] for row in read_pages(tmp_path / "pages")]
+    return [row["url"] for row in read_pages(RunPaths(tmp_path, RUN).pages)]
 
 
 async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     body = "<title>T</title><meta property=og:site_name content='A &amp; B'>"
     body += "<meta property=article:published_time content='2020-01-05T10:20:00+02:00'>"
     body += "<body>word <a href='/x'>x</a> <a href='http://b.test/'>b</a>"
     await push(
-        door, a_page("http://a.test/", body, depth=2, shard=3, attempt=1, redirected_from="http://c.test/")
+        client, a_page("http://a.test/", body, depth=2, shard=3, attempt=1, redirected_from="http://c.test/")
     )
 
     await make().run()
 
-    [row] = read_pages(tmp_path / "pages")
+    [row] = read_pages(RunPaths(tmp_path, RUN).pages)
     assert row.pop("content_hash")
     assert row.pop("simhash")
     assert row == {
@@ -119,56 +120,58 @@ async def test_pages_are_stored_and_their_links_wait_in_the_frontier(
         "body_bytes": len(body), "truncated": False, "shard": 3, "attempt": 1,
         "error": None, "fields": None,
     }  # fmt: skip
-    assert await waiting(door, "a.test") == [b"3 0 h/x"]
-    assert await waiting(door, "b.test") == [b"3 0 h/"]
+    assert await waiting(client, "a.test") == [b"3 0 h/x"]
+    assert await waiting(client, "b.test") == [b"3 0 h/"]
 
 
-async def test_nothing_is_held_when_a_parser_has_ended(door: Door, make: Make, tmp_path: Path) -> None:
-    await push(door, *(a_page(f"http://a.test/{number}") for number in range(10)))
+async def test_nothing_is_held_when_a_parser_has_ended(
+    client: RedisClient, make: Make, tmp_path: Path
+) -> None:
+    await push(client, *(a_page(f"http://a.test/{number}") for number in range(10)))
 
     await make(CRAWL_PARSE_BATCH=3).run()
 
     assert len(stored(tmp_path)) == 10
-    assert (await Run(door, RUN, PARTITIONS).figures()).unstored == 0
-    assert await PageQueue(door, RUN).parsers() == set()
-    assert await door.command("HGET", keys.page_counters(RUN), "stored") == b"10"
+    assert (await Run(client, RUN, PARTITIONS).read_counters()).unstored == 0
+    assert await PageQueue(client, RUN).parsers() == set()
+    assert await client.command("HGET", keys.page_counters(RUN), "stored") == b"10"
 
 
 async def test_segments_hold_no_more_pages_than_they_may_by_a_batch(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
-    await push(door, *(a_page(f"http://a.test/{number}") for number in range(10)))
+    await push(client, *(a_page(f"http://a.test/{number}") for number in range(10)))
 
     await make(CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4).run()
 
-    sizes = await door.command("HVALS", keys.segments(RUN))
+    sizes = await client.command("HVALS", keys.segments(RUN))
     assert sorted(sizes) == [b"2", b"4", b"4"]
-    assert len(list((tmp_path / "pages").glob("*.parquet"))) == 3
+    assert len(list(RunPaths(tmp_path, RUN).pages.glob("*.parquet"))) == 3
 
 
-async def test_a_segment_is_committed_when_it_is_old(door: Door, make: Make) -> None:
-    await push(door, *(a_page(f"http://a.test/{number}") for number in range(3)))
+async def test_a_segment_is_committed_when_it_is_old(client: RedisClient, make: Make) -> None:
+    await push(client, *(a_page(f"http://a.test/{number}") for number in range(3)))
     ticks = iter(range(0, 10**9, 1))
 
     await make(CRAWL_PARSE_BATCH=1, CRAWL_SEGMENT_SECONDS=0.5, clock=lambda: float(next(ticks))).run()
 
-    assert await door.command("HVALS", keys.segments(RUN)) == [b"1"] * 3
+    assert await client.command("HVALS", keys.segments(RUN)) == [b"1"] * 3
 
 
 @pytest.mark.parametrize(("limit", "entries"), [(0, [b"4 0 h/x"]), (4, [b"4 0 h/x"]), (3, [])])
 async def test_links_deeper_than_the_limit_are_not_followed(
-    door: Door, make: Make, limit: int, entries: list[bytes]
+    client: RedisClient, make: Make, limit: int, entries: list[bytes]
 ) -> None:
-    await push(door, a_page("http://a.test/", "<a href='/x'>x</a>", depth=3))
+    await push(client, a_page("http://a.test/", "<a href='/x'>x</a>", depth=3))
 
     await make(DEPTH_LIMIT=limit).run()
 
-    assert await waiting(door, "a.test") == entries
+    assert await waiting(client, "a.test") == entries
 
 
-async def test_a_link_at_two_depths_is_admitted_at_the_smaller(door: Door, make: Make) -> None:
+async def test_a_link_at_two_depths_is_admitted_at_the_smaller(client: RedisClient, make: Make) -> None:
     await push(
-        door,
+        client,
         *(
             a_page(f"http://b.test/{depth}", "<a href='http://a.test/'>x</a>", depth=depth)
             for depth in (5, 1, 7)
@@ -177,58 +180,60 @@ async def test_a_link_at_two_depths_is_admitted_at_the_smaller(door: Door, make:
 
     await make().run()
 
-    assert await waiting(door, "a.test") == [b"2 0 h/"]
+    assert await waiting(client, "a.test") == [b"2 0 h/"]
 
 
 REFRESH = "<meta http-equiv=refresh content='{delay_s};url={target}'><a href='{target}'>here</a>"
 
 
 async def test_where_a_page_refreshes_to_waits_as_where_a_server_redirects_to(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     body = REFRESH.format(delay_s=0, target="/x")
-    await push(door, a_page("http://a.test/", body, depth=2, hops=1))
+    await push(client, a_page("http://a.test/", body, depth=2, hops=1))
 
-    await make(CRAWL_FAST=False, DEPTH_LIMIT=2).run()
+    await make(DEPTH_LIMIT=2).run()
 
-    assert await waiting(door, "a.test") == [b'2 0 h/x {"hops":2,"from":"http://a.test/"}']
+    assert await waiting(client, "a.test") == [b'2 0 h/x {"hops":2,"from":"http://a.test/"}']
     assert stored(tmp_path) == ["http://a.test/"]
 
 
-async def test_a_refresh_that_takes_long_waits_as_a_link(door: Door, make: Make) -> None:
-    await push(door, a_page("http://a.test/", REFRESH.format(delay_s=60, target="/x"), depth=2))
+async def test_a_refresh_that_takes_long_waits_as_a_link(client: RedisClient, make: Make) -> None:
+    await push(client, a_page("http://a.test/", REFRESH.format(delay_s=60, target="/x"), depth=2))
 
-    await make(CRAWL_FAST=False).run()
+    await make().run()
 
-    assert await waiting(door, "a.test") == [b"3 0 h/x"]
+    assert await waiting(client, "a.test") == [b"3 0 h/x"]
 
 
-async def test_refreshes_end_where_redirects_do(door: Door, make: Make) -> None:
+async def test_refreshes_end_where_redirects_do(client: RedisClient, make: Make) -> None:
     body = "<meta http-equiv=refresh content='0;url=/{}'>"
     last = a_page("http://a.test/5", body.format(6), hops=5)
-    await push(door, a_page("http://a.test/4", body.format(5), hops=4), last)
+    await push(client, a_page("http://a.test/4", body.format(5), hops=4), last)
 
-    await make(CRAWL_FAST=False).run()
+    await make().run()
 
-    assert await waiting(door, "a.test") == [b'0 0 h/5 {"hops":5,"from":"http://a.test/4"}']
-    assert await door.command("HGET", keys.page_counters(RUN), "filtered:redirects") == b"1"
+    assert await waiting(client, "a.test") == [b'0 0 h/5 {"hops":5,"from":"http://a.test/4"}']
+    assert await client.command("HGET", keys.page_counters(RUN), "filtered:redirects") == b"1"
 
 
-async def test_a_refresh_leaves_the_scope_only_from_a_seed(door: Door, make: Make) -> None:
+async def test_a_refresh_leaves_the_scope_only_from_a_seed(client: RedisClient, make: Make) -> None:
     for depth in (0, 1):
         body = REFRESH.format(delay_s=0, target=f"http://b{depth}.test/")
-        await push(door, a_page(f"http://a.test/{depth}", body, depth=depth))
+        await push(client, a_page(f"http://a.test/{depth}", body, depth=depth))
 
-    await make(CRAWL_FAST=False, CRAWL_SCOPE="domain").run()
+    await make(CRAWL_SCOPE="domain").run()
 
-    assert await waiting(door, "b0.test") == [b'0 0 h/ {"hops":1,"from":"http://a.test/0"}']
-    assert await waiting(door, "b1.test") == []
+    assert await waiting(client, "b0.test") == [b'0 0 h/ {"hops":1,"from":"http://a.test/0"}']
+    assert await waiting(client, "b1.test") == []
 
 
-async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: Make, tmp_path: Path) -> None:
+async def test_redirects_and_failures_have_a_row_and_no_links(
+    client: RedisClient, make: Make, tmp_path: Path
+) -> None:
     body = "<a href='/x'>x</a>"
     await push(
-        door,
+        client,
         a_page("http://a.test/1", body, status=302),
         a_page("http://a.test/2", body, status=404),
         a_page("http://a.test/3", "", status=0, error="timeout"),
@@ -236,11 +241,11 @@ async def test_redirects_and_failures_have_a_row_and_no_links(door: Door, make: 
 
     await make().run()
 
-    rows = list(read_pages(tmp_path / "pages"))
+    rows = list(read_pages(RunPaths(tmp_path, RUN).pages))
     assert [(row["status"], row["text"], row["error"]) for row in rows] == [
         (302, None, None), (404, None, None), (0, None, "timeout")
     ]  # fmt: skip
-    assert await waiting(door, "a.test") == []
+    assert await waiting(client, "a.test") == []
 
 
 def a_sitemap(root: str, *locs: str, level: int = 1, depth: int = 0) -> bytes:
@@ -248,16 +253,16 @@ def a_sitemap(root: str, *locs: str, level: int = 1, depth: int = 0) -> bytes:
     return a_page("http://a.test/map.xml", body, depth=depth, sitemap_level=level)
 
 
-async def test_the_urls_of_a_sitemap_wait_as_if_the_front_page_linked_to_them(
-    door: Door, make: Make, tmp_path: Path
+async def test_the_urls_of_a_sitemap_have_the_depth_of_links_on_the_front_page(
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
-    await push(door, a_sitemap("urlset", "http://a.test/1", "http://b.test/", "http://a.test/2", depth=7))
+    await push(client, a_sitemap("urlset", "http://a.test/1", "http://b.test/", "http://a.test/2", depth=7))
 
     await make(DEPTH_LIMIT=1).run()
 
-    assert await waiting(door, "a.test") == [b"1 0 h/1", b"1 0 h/2"]
-    assert await waiting(door, "b.test") == []
-    [row] = read_pages(tmp_path / "pages")
+    assert await waiting(client, "a.test") == [b"1 0 h/1", b"1 0 h/2"]
+    assert await waiting(client, "b.test") == []
+    [row] = read_pages(RunPaths(tmp_path, RUN).pages)
     assert (row["text"], row["links"], row["error"], row["content_type"]) == (None, 2, None, "text/html")
 
 
@@ -266,47 +271,47 @@ async def test_the_urls_of_a_sitemap_wait_as_if_the_front_page_linked_to_them(
     [(1, [b'0 0 h/one.xml {"sitemap":2}']), (2, [b'0 0 h/one.xml {"sitemap":3}']), (3, [])],
 )
 async def test_sitemaps_named_by_a_sitemap_are_fetched_as_such_and_three_deep_at_most(
-    door: Door, make: Make, level: int, entries: list[bytes]
+    client: RedisClient, make: Make, level: int, entries: list[bytes]
 ) -> None:
-    await push(door, a_sitemap("sitemapindex", "http://a.test/one.xml", level=level))
+    await push(client, a_sitemap("sitemapindex", "http://a.test/one.xml", level=level))
 
     await make().run()
 
-    assert await waiting(door, "a.test") == entries
+    assert await waiting(client, "a.test") == entries
 
 
 async def test_sitemaps_together_do_not_fill_the_memory_of_a_parser(
-    door: Door, make: Make, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawlproj.parsing.worker._CANDIDATES_AT_ONCE", 10)
+    monkeypatch.setattr("crawlproj.parsing.outlinks._MOST_CANDIDATES", 10)
     await push(
-        door,
+        client,
         *(a_sitemap("urlset", *(f"http://a.test/{n}" for n in range(at, at + 8))) for at in (0, 8, 16, 24)),
     )
     parser = make()
     at_once: list[int] = []
-    admit = parser._frontier.admit
+    admit = parser._outlinks._frontier.admit
 
     async def count(candidates: Iterable[Candidate]) -> Admitted:
         listed = list(candidates)
         at_once.append(len(listed))
         return await admit(listed)
 
-    monkeypatch.setattr(parser._frontier, "admit", count)
+    monkeypatch.setattr(parser._outlinks._frontier, "admit", count)
 
     await parser.run()
 
     assert at_once == [16, 16]
-    assert len(await waiting(door, "a.test")) == 32
+    assert len(await waiting(client, "a.test")) == 32
 
 
 async def test_a_parser_has_all_its_connections_when_its_first_page_comes(
-    door: Door, make: Make, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parser, admit, connections = make(), Frontier.admit, []
 
     async def count() -> None:
-        connections.append((await door.command("CLIENT", "LIST")).count(b"\n"))
+        connections.append((await client.command("CLIENT", "LIST")).count(b"\n"))
 
     async def count_and_admit(self: Frontier, candidates: Iterable[Candidate]) -> Admitted:
         await count()
@@ -318,7 +323,7 @@ async def test_a_parser_has_all_its_connections_when_its_first_page_comes(
 
     monkeypatch.setattr(Frontier, "admit", count_and_admit)
     monkeypatch.setattr(parser, "_is_over", count_and_ask)
-    await push(door, a_page("http://a.test/", "<a href='/x'>x</a>"), a_page("http://a.test/2"))
+    await push(client, a_page("http://a.test/", "<a href='/x'>x</a>"), a_page("http://a.test/2"))
 
     await parser.run()
 
@@ -326,103 +331,110 @@ async def test_a_parser_has_all_its_connections_when_its_first_page_comes(
     assert connections == [connections[0]] * 3
 
 
-async def test_the_body_of_a_sitemap_is_not_kept(door: Door, make: Make, tmp_path: Path) -> None:
-    await push(door, a_sitemap("urlset", "http://a.test/1"))
+async def test_the_body_of_a_sitemap_is_not_kept(client: RedisClient, make: Make, tmp_path: Path) -> None:
+    await push(client, a_sitemap("urlset", "http://a.test/1"))
 
     await make(PAGE_STORE="warc").run()
 
-    [warc] = (tmp_path / "pages").glob("*.warc.gz")
+    [warc] = RunPaths(tmp_path, RUN).pages.glob("*.warc.gz")
     assert b"<loc>" not in gzip.decompress(warc.read_bytes())
-    assert [(row["url"], row["links"]) for row in read_pages(tmp_path / "pages")] == [
+    assert [(row["url"], row["links"]) for row in read_pages(RunPaths(tmp_path, RUN).pages)] == [
         ("http://a.test/map.xml", 1)
     ]
 
 
 async def test_no_format_stores_a_word_of_a_page_that_asks_not_to_be_indexed(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     body = "<meta name=robots content=noindex><title>secret</title>secret <a href='/x'>x</a>"
-    await push(door, a_page("http://a.test/", body))
+    await push(client, a_page("http://a.test/", body))
 
     await make(PAGE_STORE="parquet,jsonl,warc").run()
 
-    rows = list(read_pages(tmp_path / "pages"))
+    rows = list(read_pages(RunPaths(tmp_path, RUN).pages))
     assert rows[0]["body_bytes"] == len(body)
     assert {(row["text"], row["title"], row["links"], row["error"]) for row in rows} == {
         (None, None, 1, "noindex")
     }
-    [warc] = (tmp_path / "pages").glob("*.warc.gz")
+    [warc] = RunPaths(tmp_path, RUN).pages.glob("*.warc.gz")
     assert b"secret" not in gzip.decompress(warc.read_bytes())
-    assert await waiting(door, "a.test") == [b"1 0 h/x"]
+    assert await waiting(client, "a.test") == [b"1 0 h/x"]
 
 
 async def test_a_page_of_an_unwanted_type_has_a_row_without_text_that_is_not_cut(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
-    await push(door, a_page("http://a.test/x", headers={"Content-Type": "image/png"}))
+    await push(client, a_page("http://a.test/x", headers={"Content-Type": "image/png"}))
 
     await make().run()
 
-    [row] = read_pages(tmp_path / "pages")
+    [row] = read_pages(RunPaths(tmp_path, RUN).pages)
     assert (row["content_type"], row["text"], row["body_bytes"]) == ("image/png", None, 0)
     assert (row["truncated"], row["error"], row["content_hash"]) == (False, None, None)
 
 
 async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
-    door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def burst(html: bytes, **options: object) -> NoReturn:
+    def burst(html: bytes, config: object) -> NoReturn:
         raise RuntimeError("too deep")
 
     monkeypatch.setattr("crawlproj.parsing.extract.read_html", burst)
     good = pack(
         Page("http://a.test/good", RUN, "a.test", 0, 200, 0, 0, {"content-type": "text/plain"}, b"word")
     )
-    await push(door, a_page("http://a.test/bad", "bad", partition=3, lease=14), b"no envelope", good)
+    raw = a_page("http://a.test/bad", "bad")
+    await push(client, raw, b"no envelope", good)
 
     await make().run()
 
-    assert [row["url"] for row in read_pages(tmp_path / "pages")] == ["http://a.test/good"]
-    damaged, bad = sorted(await DeadLetters(door, RUN).list(), key=lambda letter: letter.url)
-    assert (bad.page, bad.url, bad.error) == ("3:14", "http://a.test/bad", "RuntimeError: too deep")
+    assert [row["url"] for row in read_pages(RunPaths(tmp_path, RUN).pages)] == ["http://a.test/good"]
+    letters = DeadLetters(client, RUN)
+    damaged, bad = sorted(await letters.list(), key=lambda letter: letter.url)
+    assert (bad.url, bad.error) == ("http://a.test/bad", "RuntimeError: too deep")
+    assert await letters.envelope(bad.page) == raw
     assert damaged.error.startswith("BadEnvelope: page record begins with")
 
 
 async def test_a_stopped_parser_commits_what_it_has_and_leaves(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
-    await push(door, a_page("http://a.test/"))
+    await push(client, a_page("http://a.test/"))
     parser = make(is_over=False, CRAWL_SEGMENT_SECONDS=3600)
     running = asyncio.create_task(run_until_signal(parser, 10))
-    while await PageQueue(door, RUN).length():  # noqa: ASYNC110
+    while await PageQueue(client, RUN).length():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
     os.kill(os.getpid(), signal.SIGTERM)
     await running
 
     assert stored(tmp_path) == ["http://a.test/"]
-    assert unfinished(tmp_path / "pages") == []
-    assert await PageQueue(door, RUN).parsers() == set()
+    assert unfinished(RunPaths(tmp_path, RUN).pages) == []
+    assert await PageQueue(client, RUN).parsers() == set()
 
 
-async def test_pages_of_a_dead_parser_are_parsed_by_the_next(door: Door, make: Make, tmp_path: Path) -> None:
-    await push(door, a_page("http://a.test/1"), a_page("http://a.test/2"))
-    dead = PageQueue(door, RUN)
+async def test_pages_of_a_dead_parser_are_parsed_by_the_next(
+    client: RedisClient, make: Make, tmp_path: Path
+) -> None:
+    await push(client, a_page("http://a.test/1"), a_page("http://a.test/2"))
+    dead = PageQueue(client, RUN)
     await dead.heartbeat("dead-1", 0)
     await dead.take("dead-1", 1)
-    (tmp_path / "pages").mkdir()
-    (tmp_path / "pages" / "dead-1-000001.parquet.part").write_bytes(b"{half")
+    RunPaths(tmp_path, RUN).pages.mkdir(parents=True)
+    (RunPaths(tmp_path, RUN).pages / "dead-1-000001.parquet.part").write_bytes(b"{half")
 
     await make().run()
 
     assert stored(tmp_path) == ["http://a.test/1", "http://a.test/2"]
-    assert unfinished(tmp_path / "pages") == []
+    assert unfinished(RunPaths(tmp_path, RUN).pages) == []
 
 
-async def test_a_parser_whose_process_is_gone_is_dead_at_once(door: Door, make: Make, tmp_path: Path) -> None:
-    await push(door, a_page("http://a.test/1"))
-    dead, here = PageQueue(door, RUN), ProcessName.of_this()
-    gone = ProcessName("x", here.host, here.pid, "another start", here.space)
+async def test_a_parser_whose_process_is_gone_is_dead_at_once(
+    client: RedisClient, make: Make, tmp_path: Path
+) -> None:
+    await push(client, a_page("http://a.test/1"))
+    dead, here = PageQueue(client, RUN), ProcessName.of_this()
+    gone = replace(here, started="another start")
     await dead.heartbeat("dead-1", await dead.now_ms(), gone)
     await dead.take("dead-1", 1)
 
@@ -431,39 +443,39 @@ async def test_a_parser_whose_process_is_gone_is_dead_at_once(door: Door, make: 
     assert stored(tmp_path) == ["http://a.test/1"]
 
 
-async def test_a_parser_whose_pages_were_taken_back_discards_them_and_goes_on(
-    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_parser_whose_pages_were_reclaimed_discards_them_and_continues(
+    client: RedisClient, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await push(door, *(a_page(f"http://a.test/{number}") for number in range(4)))
-    thief = PageQueue(door, RUN)
+    await push(client, *(a_page(f"http://a.test/{number}") for number in range(4)))
+    thief = PageQueue(client, RUN)
     parser = make(CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_SECONDS=3600)
     steal = parser._parse
 
     async def parse_then_be_robbed(pages: list[bytes]) -> None:
         parser._parse = steal  # type: ignore[method-assign]
         await steal(pages)
-        assert await thief.take_back_dead(await thief.now_ms() + 60_000, 30_000) == {"p-1": 2}
+        assert await thief.reclaim_dead(await thief.now_ms() + 60_000, 30_000) == {"p-1": 2}
 
     parser._parse = parse_then_be_robbed  # type: ignore[method-assign]
 
     await parser.run()
 
     assert stored(tmp_path) == [f"http://a.test/{number}" for number in range(4)]
-    assert "taken back" in caplog.text
-    assert unfinished(tmp_path / "pages") == []
+    assert "reclaimed" in caplog.text
+    assert unfinished(RunPaths(tmp_path, RUN).pages) == []
 
 
 async def test_a_parser_that_cannot_clear_up_waits_until_it_can(
-    door: Door, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    client: RedisClient, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await push(door, a_page("http://a.test/1"))
+    await push(client, a_page("http://a.test/1"))
     # A directory: even root cannot unlink it.
-    left = tmp_path / "pages" / "dead-1-000001.parquet.part"
+    left = RunPaths(tmp_path, RUN).pages / "dead-1-000001.parquet.part"
     left.mkdir(parents=True)
-    others = PageQueue(door, RUN)
+    others = PageQueue(client, RUN)
 
     running = asyncio.create_task(make().run())
-    while "cannot be cleared up" not in caplog.text:  # noqa: ASYNC110
+    while "Cannot clean up" not in caplog.text:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await others.heartbeat("dead-2", 0)
     while "dead-2" in await others.parsers():  # noqa: ASYNC110
@@ -482,18 +494,23 @@ class PowerCut(BaseException):
 
 
 @pytest.fixture
-async def other_door(redis_url: str, tmp_path: Path) -> AsyncIterator[Door]:
-    opened = await Door.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+async def other_door(redis_url: str, tmp_path: Path) -> AsyncIterator[RedisClient]:
+    opened = await RedisClient.open(url=redis_url, data_dir=tmp_path, wait_s=10)
     yield opened
     await opened.close()
 
 
 @pytest.mark.parametrize("step", ["admit", "append", "commit", "committed"])
 async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twice(
-    door: Door, other_door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    client: RedisClient,
+    other_door: RedisClient,
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
 ) -> None:
-    await push(door, *(a_page(f"http://a.test/{n}", f"<a href='/from-{n}'>x</a>") for n in range(6)))
-    dying = make("dying-1", door=other_door, CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4)
+    await push(client, *(a_page(f"http://a.test/{n}", f"<a href='/from-{n}'>x</a>") for n in range(6)))
+    dying = make("dying-1", client=other_door, CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4)
     calls = 0
 
     def die_the_second_time() -> None:
@@ -522,15 +539,15 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         monkeypatch.setattr(dying._queue, "commit", commit_and_die)
     with pytest.raises(PowerCut):
         await dying.run()
-    record = PageQueue(door, RUN)
-    await record.take_back_dead(await record.now_ms() + 60_000, 30_000)
+    record = PageQueue(client, RUN)
+    await record.reclaim_dead(await record.now_ms() + 60_000, 30_000)
 
     await make("next-1").run()
 
     assert sorted(stored(tmp_path)) == [f"http://a.test/{n}" for n in range(6)]
-    assert sorted(await waiting(door, "a.test")) == [b"1 0 h/from-%d" % n for n in range(6)]
-    assert await door.command("HGET", keys.page_counters(RUN), "stored") == b"6"
-    assert unfinished(tmp_path / "pages") == []
+    assert sorted(await waiting(client, "a.test")) == [b"1 0 h/from-%d" % n for n in range(6)]
+    assert await client.command("HGET", keys.page_counters(RUN), "stored") == b"6"
+    assert unfinished(RunPaths(tmp_path, RUN).pages) == []
 
 
 def test_names_of_parsers_are_new_each_time_and_fit_for_files() -> None:
@@ -540,24 +557,24 @@ def test_names_of_parsers_are_new_each_time_and_fit_for_files() -> None:
     assert all(name.startswith("a_b_c-") and "/" not in name for name in names)
 
 
-async def counters(door: Door) -> dict[str, int]:
-    answer: list[bytes] = await door.command("HGETALL", keys.page_counters(RUN))
+async def counters(client: RedisClient) -> dict[str, int]:
+    answer: list[bytes] = await client.command("HGETALL", keys.page_counters(RUN))
     counts = zip(answer[::2], map(int, answer[1::2]), strict=True)
     return {name.decode(): count for name, count in counts if name.startswith((b"filtered:", b"links"))}
 
 
 async def test_links_that_the_rules_refuse_are_counted_by_reason_and_not_admitted(
-    door: Door, make: Make
+    client: RedisClient, make: Make
 ) -> None:
     hrefs = ("/fine?utm_source=x", "/y.zip", "/z.zip", "/x/x/x/x", "http://b.test/", "/private/")
     body = "".join(f"<a href='{href}'>x</a>" for href in hrefs)
-    await push(door, a_page("http://a.test/", body))
+    await push(client, a_page("http://a.test/", body))
 
     await make(CRAWL_SCOPE="host", CRAWL_EXCLUDE="/private/").run()
 
-    assert await waiting(door, "a.test") == [b"1 0 h/fine"]
-    assert await waiting(door, "b.test") == []
-    assert await counters(door) == {
+    assert await waiting(client, "a.test") == [b"1 0 h/fine"]
+    assert await waiting(client, "b.test") == []
+    assert await counters(client) == {
         "links": 1,
         "filtered:extension": 2,
         "filtered:trap_repeat": 1,
@@ -566,30 +583,30 @@ async def test_links_that_the_rules_refuse_are_counted_by_reason_and_not_admitte
     }
 
 
-async def test_refusals_are_counted_once_for_each_segment(door: Door, make: Make) -> None:
+async def test_refusals_are_counted_once_for_each_segment(client: RedisClient, make: Make) -> None:
     pages = [a_page(f"http://a.test/{number}", "<a href='/y.zip'>y</a>") for number in range(4)]
-    await push(door, *pages)
+    await push(client, *pages)
 
     await make(CRAWL_PARSE_BATCH=1, CRAWL_SEGMENT_PAGES=2).run()
 
-    assert await counters(door) == {"links": 0, "filtered:extension": 4}
+    assert await counters(client) == {"links": 0, "filtered:extension": 4}
 
 
-async def test_an_exclusion_file_is_obeyed_and_obeyed_anew_when_it_changes(
-    door: Door, make: Make, tmp_path: Path
+async def test_an_exclusion_file_is_obeyed_and_reloaded_when_it_changes(
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     file = tmp_path / "exclusions.txt"
     file.write_text("b.test\n")
     parser = make(CRAWL_EXCLUDE_FILE=str(file))
     file.write_text("b.test\nc.test\n")
     body = "<a href='http://b.test/'>b</a><a href='http://c.test/'>c</a><a href='http://d.test/'>d</a>"
-    await push(door, a_page("http://a.test/", body))
+    await push(client, a_page("http://a.test/", body))
 
     await parser.run()
 
-    found = [await waiting(door, domain) for domain in ("b.test", "c.test", "d.test")]
+    found = [await waiting(client, domain) for domain in ("b.test", "c.test", "d.test")]
     assert found == [[], [], [b"1 0 h/"]]
-    assert await counters(door) == {"links": 1, "filtered:excluded": 2}
+    assert await counters(client) == {"links": 1, "filtered:excluded": 2}
 
 
 @pytest.fixture
@@ -607,66 +624,68 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return urls
 
 
-async def test_a_link_on_every_page_is_asked_for_once(door: Door, make: Make, asked: list[str]) -> None:
+async def test_a_link_on_every_page_is_asked_for_once(
+    client: RedisClient, make: Make, asked: list[str]
+) -> None:
     body = "<a href='/home'>h</a><a href='http://b.test/'>b</a>"
-    await push(door, *(a_page(f"http://a.test/{number}", body, depth=5 - number) for number in range(5)))
+    await push(client, *(a_page(f"http://a.test/{number}", body, depth=5 - number) for number in range(5)))
 
     await make(CRAWL_PARSE_BATCH=1).run()
 
     assert asked == ["http://a.test/home", "http://b.test/"]
 
 
-async def test_a_link_is_asked_for_again_when_the_run_was_emptied(door: Door, make: Make) -> None:
+async def test_a_link_is_asked_for_again_when_the_run_was_emptied(client: RedisClient, make: Make) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
-    run = await Run.open(door, RUN, partitions=PARTITIONS)
-    await push(door, page)
+    run = await Run.open(client, RUN, partitions=PARTITIONS)
+    await push(client, page)
     await parser.run()
 
     await run.delete()
-    await Run.open(door, RUN, partitions=PARTITIONS)
-    await push(door, page)
+    await Run.open(client, RUN, partitions=PARTITIONS)
+    await push(client, page)
     await parser.run()
 
-    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+    assert await waiting(client, "a.test") == [b"1 0 h/home"]
 
 
 async def test_a_link_is_asked_for_again_when_redis_may_have_forgotten_it(
-    door: Door, make: Make, redis_url: str, tmp_path: Path
+    client: RedisClient, make: Make, redis_url: str, tmp_path: Path
 ) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
-    await push(door, page)
+    await push(client, page)
     await parser.run()
 
-    other = await Door.open(url=redis_url, data_dir=tmp_path)
+    other = await RedisClient.open(url=redis_url, data_dir=tmp_path)
     await other.command("UNLINK", *await other.command("KEYS", "*:p*}:*"))
     await other.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     await other.command("RPUSH", keys.pages(RUN), page)
     await other.close()
     await parser.run()
 
-    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+    assert await waiting(client, "a.test") == [b"1 0 h/home"]
 
 
 async def test_a_link_is_asked_for_again_when_it_could_not_be_admitted(
-    door: Door, make: Make, asked: list[str]
+    client: RedisClient, make: Make, asked: list[str]
 ) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
     partition = partition_of("a.test", PARTITIONS)
-    await door.command("SET", keys.domains(RUN, partition), "in the way")
-    await push(door, page)
+    await client.command("SET", keys.domains(RUN, partition), "in the way")
+    await push(client, page)
     with pytest.raises(ScriptError):
         await parser.run()
 
-    await door.command("UNLINK", keys.domains(RUN, partition))
-    await push(door, page)
+    await client.command("UNLINK", keys.domains(RUN, partition))
+    await push(client, page)
     await parser.run()
 
     assert set(asked) == {"http://a.test/home"}
-    assert await waiting(door, "a.test") == [b"1 0 h/home"]
+    assert await waiting(client, "a.test") == [b"1 0 h/home"]
 
 
-async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
-    door: Door, make: Make, tmp_path: Path
+async def test_known_links_are_refused_and_counted_like_new_ones(
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     file = tmp_path / "exclusions.txt"
     file.write_text("")
@@ -680,7 +699,7 @@ async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
     )
     body = "<a href='http://a.test/home'>h</a>"
     await push(
-        door,
+        client,
         a_page("http://a.test/", body),
         a_page("http://b.test/", body),
         a_page("http://a.test/deep", body, depth=2),
@@ -688,10 +707,10 @@ async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
     await parser.run()
 
     file.write_text("re:home\n")
-    await push(door, a_page("http://a.test/", body))
+    await push(client, a_page("http://a.test/", body))
     await parser.run()
 
-    assert await counters(door) == {
+    assert await counters(client) == {
         "links": 1,
         "filtered:scope": 1,
         "filtered:depth": 1,
@@ -700,21 +719,21 @@ async def test_links_known_already_are_refused_and_counted_as_if_they_were_not(
 
 
 async def test_pages_that_were_cut_are_counted_with_their_segment(
-    door: Door, make: Make, tmp_path: Path
+    client: RedisClient, make: Make, tmp_path: Path
 ) -> None:
     whole, cut = a_page("http://a.test/1", "<p>x"), a_page("http://a.test/2", "<p>" + "x" * 2000)
-    await push(door, whole, cut, a_page("http://a.test/3", "<p>x", truncated=True))
+    await push(client, whole, cut, a_page("http://a.test/3", "<p>x", truncated=True))
 
     await make(CRAWL_MAX_BODY=1024).run()
 
-    assert [row["truncated"] for row in read_pages(tmp_path / "pages")] == [False, True, True]
-    assert await door.command("HGET", keys.page_counters(RUN), "cut") == b"2"
+    assert [row["truncated"] for row in read_pages(RunPaths(tmp_path, RUN).pages)] == [False, True, True]
+    assert await client.command("HGET", keys.page_counters(RUN), "cut") == b"2"
 
 
 async def test_rows_of_large_pages_do_not_wait_for_the_rest_of_their_batch(
-    door: Door, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: RedisClient, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await push(door, *(a_page(f"http://a.test/{number}", "x" * 2_000_000) for number in range(12)))
+    await push(client, *(a_page(f"http://a.test/{number}", "x" * 2_000_000) for number in range(12)))
     parser, waiting = make(), []
     write = parser._write
     monkeypatch.setattr(parser, "_write", lambda rows: waiting.append(len(rows)) or write(rows))

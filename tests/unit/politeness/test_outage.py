@@ -1,4 +1,4 @@
-"""Our own network is told from sites that are dead."""
+"""An outage of our own network is distinguished from dead sites."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""What a Pacer keeps of domains that it was told to forget."""
+"""What a Pacer keeps of domains it should forget."""
 
 from __future__ import annotations
 
 import tracemalloc
 
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import DelayRules, Ended, Pacer, Trouble
+from crawlproj.politeness.pacing import DelayRules, Ending, Pacer, Trouble
 
-DEAD = Ended(error="dns", error_means=Trouble.SITE)
+DEAD = Ending(error="dns", error_means=Trouble.SITE)
 
 
 def lease(number: int) -> Lease:
@@ -20,8 +20,8 @@ def meet_dead_domains(pacer: Pacer, numbers: range) -> None:
         pacer.add(lease(number), 0.0)
         one = pacer.take(0.0)
         assert one is not None
-        pacer.ask_first(one)
-        assert pacer.asked(one.domain, DEAD, 0.0)[1] == "failures"
+        pacer.fetch_robots_first(one)
+        assert pacer.robots_ended(one.domain, DEAD, 0.0)[1] == "failures"
         assert pacer.withdraw(domain=one.domain)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Ended, Pacer, Rest, Trouble
+from crawlproj.politeness.pacing import DelayRules, DomainRule, Ending, Pacer, Rest, Trouble
 
 RULES = DelayRules(
     1.0,
@@ -46,7 +46,7 @@ def taken(pacer: Pacer, now_s: float = 0.0) -> Lease:
 
 seconds = st.floats(0, 1000)
 endings = st.builds(
-    Ended,
+    Ending,
     status=st.sampled_from([0, 200, 301, 404, 408, 429, 500, 502, 503, 504, 522]),
     latency_s=seconds,
     retry_after_s=st.none() | seconds,
@@ -58,7 +58,7 @@ all_rules = st.sampled_from([RULES, PARKING])
 
 @given(all_rules, endings, seconds, st.integers(0, 60))
 def test_a_rest_is_never_shorter_than_the_delay_nor_longer_than_the_bound_unless_parked(
-    rules: DelayRules, ended: Ended, delay_s: float, fails: int
+    rules: DelayRules, ended: Ending, delay_s: float, fails: int
 ) -> None:
     rest = rules.rest(delay_s, ended, fails)
 
@@ -68,14 +68,14 @@ def test_a_rest_is_never_shorter_than_the_delay_nor_longer_than_the_bound_unless
 
 @given(all_rules, endings, seconds, st.integers(0, 60))
 def test_more_failures_in_a_row_never_shorten_a_rest(
-    rules: DelayRules, ended: Ended, delay_s: float, fails: int
+    rules: DelayRules, ended: Ending, delay_s: float, fails: int
 ) -> None:
     assert rules.rest(delay_s, ended, fails).wait_s <= rules.rest(delay_s, ended, fails + 1).wait_s
 
 
 @given(all_rules, endings, seconds, st.integers(0, 60))
-def test_a_site_that_says_when_is_not_asked_before(
-    rules: DelayRules, ended: Ended, delay_s: float, fails: int
+def test_a_site_with_a_retry_after_is_not_requested_before(
+    rules: DelayRules, ended: Ending, delay_s: float, fails: int
 ) -> None:
     if ended.hurts_site and ended.retry_after_s is not None:
         assert rules.rest(delay_s, ended, fails).wait_s >= ended.retry_after_s
@@ -84,45 +84,45 @@ def test_a_site_that_says_when_is_not_asked_before(
 @pytest.mark.parametrize(
     ("ended", "fails", "rest_s"),
     [
-        (Ended(200), 0, 1.0),
-        (Ended(200, latency_s=3.0), 0, 6.0),
-        (Ended(200, latency_s=300.0), 0, 60.0),
-        (Ended(500), 0, 1.0),
-        (Ended(429), 0, 5.0),
-        (Ended(503), 1, 10.0),
-        (Ended(522), 3, 40.0),
-        (Ended(503), 9, 100.0),
-        (Ended(error="timeout"), 2, 20.0),
-        (Ended(error="too big", error_means=Trouble.FINAL), 2, 1.0),
-        (Ended(error="cut", error_means=Trouble.PAGE), 2, 1.0),
-        (Ended(429, retry_after_s=2.0), 0, 2.0),
-        (Ended(429, retry_after_s=2.0), 1, 10.0),
-        (Ended(503, retry_after_s=30.0), 1, 30.0),
-        (Ended(503, retry_after_s=100.0), 0, 100.0),
-        (Ended(429, retry_after_s=0.0), 0, 1.0),
-        (Ended(200, retry_after_s=30.0), 0, 1.0),
+        (Ending(200), 0, 1.0),
+        (Ending(200, latency_s=3.0), 0, 6.0),
+        (Ending(200, latency_s=300.0), 0, 60.0),
+        (Ending(500), 0, 1.0),
+        (Ending(429), 0, 5.0),
+        (Ending(503), 1, 10.0),
+        (Ending(522), 3, 40.0),
+        (Ending(503), 9, 100.0),
+        (Ending(error="timeout"), 2, 20.0),
+        (Ending(error="too big", error_means=Trouble.FINAL), 2, 1.0),
+        (Ending(error="cut", error_means=Trouble.PAGE), 2, 1.0),
+        (Ending(429, retry_after_s=2.0), 0, 2.0),
+        (Ending(429, retry_after_s=2.0), 1, 10.0),
+        (Ending(503, retry_after_s=30.0), 1, 30.0),
+        (Ending(503, retry_after_s=100.0), 0, 100.0),
+        (Ending(429, retry_after_s=0.0), 0, 1.0),
+        (Ending(200, retry_after_s=30.0), 0, 1.0),
     ],
 )
-def test_a_domain_rests_as_long_as_its_answer_asks_for(ended: Ended, fails: int, rest_s: float) -> None:
+def test_a_domain_rests_as_long_as_its_answer_asks_for(ended: Ending, fails: int, rest_s: float) -> None:
     assert RULES.rest(1.0, ended, fails) == Rest(rest_s)
 
 
 @pytest.mark.parametrize(
     ("rules", "ended", "fails", "rest"),
     [
-        (PARKING, Ended(503), 1, Rest(10.0)),
-        (PARKING, Ended(503), 2, Rest(1000.0, "failures")),
-        (PARKING, Ended(error="dns"), 7, Rest(1000.0, "failures")),
-        (PARKING, Ended(429, retry_after_s=2000.0), 2, Rest(2000.0, "failures")),
-        (PARKING, Ended(200), 2, Rest(1.0)),
-        (PARKING, Ended(500), 2, Rest(1.0)),
-        (RULES, Ended(503), 50, Rest(100.0)),
-        (RULES, Ended(503, retry_after_s=101.0), 0, Rest(101.0, "retry_after")),
-        (RULES, Ended(429, retry_after_s=1e12), 0, Rest(30 * DAY_S, "retry_after")),
+        (PARKING, Ending(503), 1, Rest(10.0)),
+        (PARKING, Ending(503), 2, Rest(1000.0, "failures")),
+        (PARKING, Ending(error="dns"), 7, Rest(1000.0, "failures")),
+        (PARKING, Ending(429, retry_after_s=2000.0), 2, Rest(2000.0, "failures")),
+        (PARKING, Ending(200), 2, Rest(1.0)),
+        (PARKING, Ending(500), 2, Rest(1.0)),
+        (RULES, Ending(503), 50, Rest(100.0)),
+        (RULES, Ending(503, retry_after_s=101.0), 0, Rest(101.0, "retry_after")),
+        (RULES, Ending(429, retry_after_s=1e12), 0, Rest(30 * DAY_S, "retry_after")),
     ],
 )
 def test_a_site_that_fails_too_often_or_asks_for_too_long_a_rest_is_parked(
-    rules: DelayRules, ended: Ended, fails: int, rest: Rest
+    rules: DelayRules, ended: Ending, fails: int, rest: Rest
 ) -> None:
     assert rules.rest(1.0, ended, fails) == rest
 
@@ -130,23 +130,23 @@ def test_a_site_that_fails_too_often_or_asks_for_too_long_a_rest_is_parked(
 @pytest.mark.parametrize(
     ("ended", "trouble", "retryable"),
     [
-        (Ended(200), Trouble.NONE, False),
-        (Ended(404), Trouble.NONE, False),
-        (Ended(501), Trouble.NONE, False),
-        (Ended(408), Trouble.PAGE, True),
-        (Ended(500), Trouble.PAGE, True),
-        (Ended(429), Trouble.SITE, True),
-        (Ended(502), Trouble.SITE, True),
-        (Ended(524), Trouble.SITE, True),
-        (Ended(error="timeout"), Trouble.ANSWER, True),
-        (Ended(error="dns", error_means=Trouble.SITE), Trouble.SITE, True),
-        (Ended(error="cut", error_means=Trouble.PAGE), Trouble.PAGE, True),
-        (Ended(error="refused", error_means=Trouble.FINAL), Trouble.FINAL, False),
-        (Ended(200, error="cut short", error_means=Trouble.FINAL), Trouble.FINAL, False),
+        (Ending(200), Trouble.NONE, False),
+        (Ending(404), Trouble.NONE, False),
+        (Ending(501), Trouble.NONE, False),
+        (Ending(408), Trouble.PAGE, True),
+        (Ending(500), Trouble.PAGE, True),
+        (Ending(429), Trouble.SITE, True),
+        (Ending(502), Trouble.SITE, True),
+        (Ending(524), Trouble.SITE, True),
+        (Ending(error="timeout"), Trouble.ANSWER, True),
+        (Ending(error="dns", error_means=Trouble.SITE), Trouble.SITE, True),
+        (Ending(error="cut", error_means=Trouble.PAGE), Trouble.PAGE, True),
+        (Ending(error="refused", error_means=Trouble.FINAL), Trouble.FINAL, False),
+        (Ending(200, error="cut short", error_means=Trouble.FINAL), Trouble.FINAL, False),
     ],
 )
 def test_what_an_end_says_of_the_site_and_of_another_try(
-    ended: Ended, trouble: Trouble, retryable: bool
+    ended: Ending, trouble: Trouble, retryable: bool
 ) -> None:
     assert (ended.trouble, ended.retryable) == (trouble, retryable)
 
@@ -154,14 +154,14 @@ def test_what_an_end_says_of_the_site_and_of_another_try(
 @pytest.mark.parametrize(
     ("give_up", "ended", "attempts"),
     [
-        (8, Ended(500), 3),
-        (8, Ended(error="timeout"), 3),
-        (8, Ended(429), 8),
-        (2, Ended(429), 3),
-        (8, Ended(error="dns", error_means=Trouble.SITE), 8),
+        (8, Ending(500), 3),
+        (8, Ending(error="timeout"), 3),
+        (8, Ending(429), 8),
+        (2, Ending(429), 3),
+        (8, Ending(error="dns", error_means=Trouble.SITE), 8),
     ],
 )
-def test_a_url_has_more_tries_where_its_site_is_to_blame(give_up: int, ended: Ended, attempts: int) -> None:
+def test_a_url_has_more_tries_where_its_site_is_to_blame(give_up: int, ended: Ending, attempts: int) -> None:
     assert replace(RULES, give_up=give_up).attempts(ended, 3) == attempts
 
 
@@ -176,7 +176,7 @@ def test_a_domain_has_one_request_at_a_time_and_rests_after_its_end() -> None:
     assert first.number == 1
     assert pacer.take(100.0) is None
 
-    assert pacer.ended(first, Ended(200), 100.0) == (101.0, "")
+    assert pacer.ended(first, Ending(200), 100.0) == (101.0, "")
     assert pacer.take(100.999) is None
     assert pacer.due_in_s(100.25) == 0.75
     second = pacer.take(101.0)
@@ -193,7 +193,7 @@ def test_other_domains_go_meanwhile() -> None:
     assert taken[50] is None
 
 
-def test_a_domain_lent_before_it_is_due_is_not_asked_sooner() -> None:
+def test_a_domain_leased_ahead_is_not_requested_sooner() -> None:
     early = lease("a.test")
     early.wait_ms = 500
     pacer = filled(early)
@@ -209,7 +209,7 @@ def test_several_at_once_start_a_delay_apart() -> None:
     taken = [(now_s / 10, one) for now_s in range(40) if (one := pacer.take(now_s / 10))]
 
     assert [start_s for start_s, _ in taken] == [0.0, 0.5, 1.0]
-    pacer.ended(taken[0][1], Ended(200), 4.0)
+    pacer.ended(taken[0][1], Ending(200), 4.0)
     assert pacer.take(4.4) is None
     assert pacer.take(4.5) is not None
 
@@ -219,7 +219,7 @@ def test_the_delay_and_failures_a_lease_brings_are_kept() -> None:
 
     assert pacer.delay_s("a.test") == 7.0
     first = taken(pacer)
-    assert pacer.ended(first, Ended(503), 0.0) == (20.0, "")
+    assert pacer.ended(first, Ending(503), 0.0) == (20.0, "")
 
 
 def test_a_setting_longer_than_the_delay_a_lease_brings_wins() -> None:
@@ -231,20 +231,20 @@ def test_nothing_goes_while_the_robots_txt_is_asked_for_then_the_same_url_first(
     first = pacer.take(0.0)
     assert first is not None
 
-    pacer.ask_first(first)
+    pacer.fetch_robots_first(first)
 
     assert pacer.buffered == 2
     assert pacer.take(100.0) is None
-    pacer.asked("fast.test", Ended(200), 100.0)
+    pacer.robots_ended("fast.test", Ending(200), 100.0)
     assert pacer.take(100.5) is first
 
 
 def test_the_end_of_another_request_does_not_have_the_robots_txt_asked_for_twice() -> None:
     pacer = filled(*(lease("fast.test", number) for number in (1, 2, 3)))
     first, second = taken(pacer), taken(pacer, 0.5)
-    pacer.ask_first(second)
+    pacer.fetch_robots_first(second)
 
-    pacer.ended(first, Ended(200), 1.0)
+    pacer.ended(first, Ending(200), 1.0)
 
     assert pacer.take(100.0) is None
     assert [one.number for one, _ in pacer.withdraw(lambda _: True)] == [3]
@@ -257,7 +257,7 @@ def test_a_crawl_delay_slows_down_from_the_next_end_and_never_speeds_up() -> Non
     assert pacer.slow_down("fast.test", 10.0)
     assert not pacer.slow_down("fast.test", 2.0)
     assert pacer.take(5.0) is None
-    assert pacer.ended(first, Ended(200), 5.0) == (15.0, "")
+    assert pacer.ended(first, Ending(200), 5.0) == (15.0, "")
 
 
 def test_a_crawl_delay_is_bounded() -> None:
@@ -277,9 +277,9 @@ def test_a_url_that_needed_no_request_costs_no_rest() -> None:
     assert pacer.take(3.0) is not None
 
 
-def test_leases_withdrawn_come_last_lent_first_with_the_time_their_domain_is_due() -> None:
+def test_withdrawn_leases_come_last_leased_first_with_the_time_their_domain_is_due() -> None:
     pacer = filled(*(lease("a.test", number) for number in (1, 2, 3)), lease("b.test", 4))
-    pacer.ended(taken(pacer), Ended(200), 5.0)
+    pacer.ended(taken(pacer), Ending(200), 5.0)
 
     gone = pacer.withdraw(lambda one: one.domain == "a.test")
 
@@ -295,18 +295,18 @@ def test_the_lease_for_which_robots_txt_is_being_fetched_cannot_be_withdrawn() -
     pacer = filled(lease("a.test", 1), lease("a.test", 2))
     asked = pacer.take(0.0)
     assert asked is not None
-    pacer.ask_first(asked)
+    pacer.fetch_robots_first(asked)
 
     assert [one.number for one, _ in pacer.withdraw(lambda _: True)] == [2]
 
-    pacer.asked("a.test", Ended(200), 1.0)
+    pacer.robots_ended("a.test", Ending(200), 1.0)
     assert pacer.take(2.0) is asked
 
 
 # -- slower in trouble --
 
 
-def in_turn(pacer: Pacer, *answers: Ended) -> list[Lease]:
+def in_turn(pacer: Pacer, *answers: Ending) -> list[Lease]:
     """Fetch one after the other as soon as it may go; returns the leases as they are after that."""
     now_s, leases = 0.0, []
     for ended in answers:
@@ -322,13 +322,13 @@ def line_of(count: int, rules: DelayRules = RULES) -> Pacer:
 
 def test_failures_in_a_row_are_counted_by_site_and_ended_by_an_answer() -> None:
     answers = [
-        Ended(503),
-        Ended(error="dns"),
-        Ended(error="too big", error_means=Trouble.FINAL),
-        Ended(429),
-        Ended(500),
-        Ended(502),
-        Ended(404),
+        Ending(503),
+        Ending(error="dns"),
+        Ending(error="too big", error_means=Trouble.FINAL),
+        Ending(429),
+        Ending(500),
+        Ending(502),
+        Ending(404),
     ]
 
     leases = in_turn(line_of(8), *answers)
@@ -337,7 +337,15 @@ def test_failures_in_a_row_are_counted_by_site_and_ended_by_an_answer() -> None:
 
 
 def test_a_domain_that_throttles_us_has_its_delay_doubled_and_brought_back_step_by_step() -> None:
-    answers = [Ended(429), Ended(503), Ended(502), Ended(200), Ended(200), Ended(500), *[Ended(200)] * 40]
+    answers = [
+        Ending(429),
+        Ending(503),
+        Ending(502),
+        Ending(200),
+        Ending(200),
+        Ending(500),
+        *[Ending(200)] * 40,
+    ]
 
     delays_ms = [one.delay_ms for one in in_turn(line_of(50), *answers)]
 
@@ -347,37 +355,37 @@ def test_a_domain_that_throttles_us_has_its_delay_doubled_and_brought_back_step_
 
 
 def test_a_delay_grows_to_its_bound_and_one_set_longer_than_that_stays() -> None:
-    delays_ms = [one.delay_ms for one in in_turn(line_of(9), *[Ended(429)] * 8)]
+    delays_ms = [one.delay_ms for one in in_turn(line_of(9), *[Ending(429)] * 8)]
     slow = DelayRules(90.0, max_delay_s=60.0)
 
     assert delays_ms == [2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000, 60_000]
-    assert [one.delay_ms for one in in_turn(line_of(3, slow), Ended(429), Ended(200))] == [90_000, 90_000]
+    assert [one.delay_ms for one in in_turn(line_of(3, slow), Ending(429), Ending(200))] == [90_000, 90_000]
 
 
 def test_a_crawl_delay_is_the_least_a_delay_comes_back_to() -> None:
     pacer = line_of(60)
     first = taken(pacer)
     pacer.slow_down("a.test", 3.0)
-    pacer.ended(first, Ended(200), 0.0)
+    pacer.ended(first, Ending(200), 0.0)
 
-    leases = in_turn(pacer, Ended(429), *[Ended(200)] * 50)
+    leases = in_turn(pacer, Ending(429), *[Ending(200)] * 50)
 
     assert [leases[0].delay_ms, leases[-1].delay_ms] == [6000, 3000]
 
 
-def test_how_a_domain_fares_is_told_by_its_last_lease_to_whoever_has_it_next() -> None:
-    [last] = in_turn(line_of(1), Ended(429))
+def test_the_state_of_a_domain_is_passed_to_its_next_owner_by_its_last_lease() -> None:
+    [last] = in_turn(line_of(1), Ending(429))
     next_owner = filled(lease("a.test", 2, fails=last.fails, delay_ms=last.delay_ms))
 
-    [later] = in_turn(next_owner, Ended(429))
+    [later] = in_turn(next_owner, Ending(429))
 
     assert (last.fails, last.delay_ms) == (1, 2000)
     assert (later.fails, later.delay_ms) == (2, 4000)
 
 
-def test_leases_withdrawn_or_skipped_tell_how_their_domain_fares() -> None:
+def test_withdrawn_or_skipped_leases_carry_the_state_of_their_domain() -> None:
     pacer = line_of(4)
-    in_turn(pacer, Ended(429))
+    in_turn(pacer, Ending(429))
     skipped = taken(pacer, 100.0)
     pacer.skip(skipped)
 
@@ -391,8 +399,8 @@ def test_a_robots_txt_that_cannot_be_had_is_a_failure_of_the_domain() -> None:
     pacer = line_of(2, PARKING)
     ends = []
     for now_s in (0.0, 1000.0, 2000.0):
-        pacer.ask_first(taken(pacer, now_s))
-        ends.append(pacer.asked("a.test", Ended(error="dns"), now_s))
+        pacer.fetch_robots_first(taken(pacer, now_s))
+        ends.append(pacer.robots_ended("a.test", Ending(error="dns"), now_s))
 
     assert ends == [(5.0, ""), (1010.0, ""), (3000.0, "failures")]
 
@@ -430,7 +438,7 @@ class PacerMachine(RuleBasedStateMachine):
         assert self.now_s >= self.not_before_s.get(taken.domain, 0.0)
         assert taken.domain not in [one.domain for one in self.asking]
         if ask:
-            self.pacer.ask_first(taken)
+            self.pacer.fetch_robots_first(taken)
             self.asking.append(taken)
         else:
             self.waiting.remove(taken)
@@ -438,16 +446,16 @@ class PacerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.flying)
     @rule(data=st.data(), ended=endings)
-    def end(self, data: st.DataObject, ended: Ended) -> None:
+    def end(self, data: st.DataObject, ended: Ending) -> None:
         one = data.draw(st.sampled_from(self.flying))
         self.flying.remove(one)
         self._ended(one.domain, self.pacer.ended(one, ended, self.now_s)[0])
 
     @precondition(lambda self: self.asking)
     @rule(ended=endings)
-    def robots_end(self, ended: Ended) -> None:
+    def robots_end(self, ended: Ending) -> None:
         domain = self.asking.pop().domain
-        self._ended(domain, self.pacer.asked(domain, ended, self.now_s)[0])
+        self._ended(domain, self.pacer.robots_ended(domain, ended, self.now_s)[0])
 
     def _ended(self, domain: str, next_at_s: float) -> None:
         assert next_at_s >= self.now_s + RULES.rule(domain).delay_s
@@ -472,14 +480,14 @@ class PacerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, everything can be brought to an end, and then nothing is left behind."""
         for one in self.flying:
-            self.pacer.ended(one, Ended(200), self.now_s)
+            self.pacer.ended(one, Ending(200), self.now_s)
         for one in self.asking:
-            self.pacer.asked(one.domain, Ended(200), self.now_s)
+            self.pacer.robots_ended(one.domain, Ending(200), self.now_s)
         for _ in range(len(self.waiting)):
             self.now_s += 2000.0
             taken = self.pacer.take(self.now_s)
             assert taken is not None
-            self.pacer.ended(taken, Ended(200), self.now_s)
+            self.pacer.ended(taken, Ending(200), self.now_s)
         assert self.pacer.take(self.now_s + 2000.0) is None
         assert (self.pacer.buffered, self.pacer._lines, self.pacer._heap) == (0, {}, [])
 

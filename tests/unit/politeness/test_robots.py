@@ -65,7 +65,7 @@ def test_delay_and_sitemaps_are_read() -> None:
 
 
 @pytest.mark.parametrize("value", [b"nan", b"inf", b"-1", b"soon", b""])
-def test_a_delay_that_is_no_number_of_seconds_is_none(value: bytes) -> None:
+def test_an_invalid_crawl_delay_is_ignored(value: bytes) -> None:
     assert rules(b"User-agent: *\nCrawl-delay: " + value).crawl_delay_s is None
 
 
@@ -134,12 +134,15 @@ def test_failures_are_asked_again_after_a_minute_then_later_and_later() -> None:
     assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
-def test_waits_for_a_site_that_cannot_tell_can_be_bounded() -> None:
-    cache = RobotsCache(10, 3600.0, 60.0, max_retry_s=100.0)
+@pytest.mark.parametrize(("max_retry_s", "waits_s"), [(100.0, [60, 100, 100]), (1e6, [60, 120, 240])])
+def test_waits_for_a_failing_robots_txt_are_bounded(max_retry_s: float, waits_s: list[float]) -> None:
+    cache = RobotsCache(10, 3600.0, 60.0, max_retry_s=max_retry_s)
 
-    waits = [cache.put("http://a.test", rules(status=None), 0.0).expires_at_s for _ in range(3)]
+    waits = [cache.put("http://a.test", rules(status=None), 0.0).expires_at_s for _ in range(20)]
 
-    assert waits == [60, 100, 100]
+    assert waits[:3] == waits_s
+    # Never longer than an hour.
+    assert waits[-1] == min(max_retry_s, 3600)
 
 
 def test_a_success_ends_the_count_of_failures() -> None:

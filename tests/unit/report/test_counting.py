@@ -55,19 +55,19 @@ def test_the_slices_of_time_add_up_to_what_was_fetched_and_show_when_nothing_cam
     skipped = a_row(0.2, status=0, error="robots")
     directory = store([a_row(0), a_row(0.1), skipped, a_row(9.5, status=0, error="timeout"), a_row(10)])
 
-    moments = count_pages(directory, ONE_SECOND).moments
+    slices = count_pages(directory, ONE_SECOND).slices
 
-    assert len(moments) == 10
-    assert [moment.pages_per_s for moment in moments] == [2, *[0] * 8, 2]
-    assert moments[-1].failures_per_s == 1
-    assert moments[0].bytes_per_s == 2000
-    assert moments[0].middle_s == 0.5
+    assert len(slices) == 10
+    assert [part.pages_per_s for part in slices] == [2, *[0] * 8, 2]
+    assert slices[-1].failures_per_s == 1
+    assert slices[0].bytes_per_s == 2000
+    assert slices[0].middle_s == 0.5
 
 
 def test_a_single_page_is_a_run_as_well(store: Store) -> None:
     tally = count_pages(store([a_row()]), ONE_SECOND)
 
-    assert (tally.totals.seconds, tally.moments, sum(tally.pauses.by_length.values())) == (0, [], 0)
+    assert (tally.totals.seconds, tally.slices, sum(tally.pauses.by_length.values())) == (0, [], 0)
 
 
 def test_the_rest_is_counted_as_others(store: Store) -> None:
@@ -144,7 +144,7 @@ def test_pauses_are_held_against_the_delay_of_their_domain(store: Store) -> None
     assert sum(pauses.by_length.values()) == 1
 
 
-def test_failures_and_what_was_not_asked_for_make_no_pauses(store: Store) -> None:
+def test_failures_and_skipped_urls_make_no_pauses(store: Store) -> None:
     rows = [a_row(0), a_row(0, status=0, error="robots"), a_row(0, status=0, error="timeout")]
 
     assert count_pages(store(rows), ONE_SECOND).pauses.with_delay == 0
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
         count_pages(tmp_path, ONE_SECOND)
 
 
-def test_a_temporary_directory_without_room_is_no_damage(
+def test_a_full_temporary_directory_is_not_taken_for_damage(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def is_full(*_: object) -> None:

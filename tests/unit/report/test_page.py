@@ -51,18 +51,18 @@ def tally(store: Store) -> Tally:
 def test_the_numbers_up_front_are_those_of_what_was_stored(tally: Tally) -> None:
     words = Parts(render("news", tally, made_at=NOW)).words
 
-    told = after(words)
-    assert told["pages"] == "1,503"
-    assert told["time"] == "30 min 00 s"
-    assert told["pages a second"] == "0.8"
-    assert told["bytes"] == "1.5 MB"
-    assert told["domains"] == "5"
-    assert told["no answer"] == "1"
-    assert told["not allowed"] == "1"
-    assert told["HTTP errors"] == "1"
-    assert told["cut"] == "1"
-    assert told["latency"] == "10 ms"
-    assert told["duplicates"] == "1,499"
+    tiles = after(words)
+    assert tiles["pages"] == "1,503"
+    assert tiles["time"] == "30 min 00 s"
+    assert tiles["pages per second"] == "0.8"
+    assert tiles["bytes"] == "1.5 MB"
+    assert tiles["domains"] == "5"
+    assert tiles["no response"] == "1"
+    assert tiles["not allowed"] == "1"
+    assert tiles["HTTP errors"] == "1"
+    assert tiles["truncated"] == "1"
+    assert tiles["latency"] == "10 ms"
+    assert tiles["duplicates"] == "1,499"
     assert "2026-01-02 03:04:05 to 2026-01-02 03:34:05 UTC" in words
 
 
@@ -72,8 +72,8 @@ def test_every_chart_is_there_and_whole(tally: Tally) -> None:
     titles = {ElementTree.fromstring(chart).get("aria-label") for chart in charts}
     assert titles == {
         *("Pages over time", "Bytes over time", "Status", "Errors", "Latency", "Content types", "Languages"),
-        *("Sizes", "Depth", "Duplicates", "Largest domains", "Domains by their pages"),
-        *("Pauses", "Pauses against the delay"),
+        *("Sizes", "Depth", "Duplicates", "Largest domains", "Domains by size"),
+        *("Pauses", "Pauses relative to the delay"),
     }
 
 
@@ -112,15 +112,15 @@ def test_a_run_of_a_single_failure_has_a_report(store: Store) -> None:
     assert "dns" in page
 
 
-def test_what_redis_knows_is_told(tally: Tally) -> None:
+def test_figures_from_redis_are_shown(tally: Tally) -> None:
     status = a_status(state="stopped", reason="max_pages", waiting=4321, by_reason={"http_404": 17})
 
     words = Parts(render("web", tally, made_at=NOW, status=status)).words
 
-    told = after(words)
-    assert told["still waiting"] == "4,321"
-    assert told["http_404"] == "17"
-    assert "Why it ended: max_pages" in words
+    tiles = after(words)
+    assert tiles["still waiting"] == "4,321"
+    assert tiles["http_404"] == "17"
+    assert "Reason of the end: max_pages" in words
     assert any(word.endswith("UTC, stopped") for word in words)
 
 

@@ -20,12 +20,16 @@ import zstandard
 from crawlproj.errors import BadArgument
 from crawlproj.simweb.accesslog import Request
 from crawlproj.simweb.faults import Fault
-from crawlproj.simweb.graph import Kind, World, WorldSpec
+from crawlproj.simweb.graph import World
 from crawlproj.simweb.hostile import PAGE_KINDS, REDIRECTS, ROBOTS_KINDS, Hostile, bomb, parse_path
+from crawlproj.simweb.page import Kind
 from crawlproj.simweb.process import SimwebProcess
+from crawlproj.simweb.spec import WorldSpec
 
 STEP_S = 0.02
 LIMIT_S = 0.3
+#: The server's timers count whole milliseconds, so one may fire a little early.
+EARLY_S = 0.02
 BOMB_BYTES = 40_000_000
 PAGES = {kind: number for number, kind in enumerate(PAGE_KINDS, 1)}
 ROBOTS = {kind: number for number, kind in enumerate(ROBOTS_KINDS, len(PAGES) + 1)}
@@ -195,7 +199,7 @@ async def test_a_hostile_page_ends_within_its_limit_and_is_in_the_log(
 
     [record] = [request for request in simweb.referee().requests if request.url == url][-1:]
     assert received.took_s < LIMIT_S + 2
-    assert received.took_s >= LIMIT_S or kind in QUICK
+    assert received.took_s >= LIMIT_S - EARLY_S or kind in QUICK
     assert (record.end_ms - record.start_ms) / 1000 <= received.took_s + 0.1
     assert record.fault == ("" if kind in REDIRECTS else kind)
 
@@ -341,7 +345,7 @@ def test_a_gigabyte_fits_in_a_few_kilobytes() -> None:
     assert unpacker.decompress(gzip.decompress(packed), 10).startswith(b"<html>")
 
 
-async def test_garbage_is_no_http(simweb: SimwebProcess) -> None:
+async def test_garbage_is_not_http(simweb: SimwebProcess) -> None:
     garbage = await ask(page_of(simweb, Hostile.GARBAGE))
     tls = await ask(page_of(simweb, Hostile.TLS))
 
@@ -383,7 +387,7 @@ async def test_a_robots_txt_of_another_domain_has_the_rules_of_this_one(simweb: 
 
     number = ROBOTS[Hostile.REDIRECT_OTHER]
     assert urlsplit(other).hostname != simweb.world.site(number).domain
-    assert (rules.status, rules.body.decode()) == (200, simweb.world.robots_text(number))
+    assert (rules.status, rules.body.decode()) == (200, simweb.world.site(number).robots_text())
 
 
 async def test_a_redirect_loop_of_robots_comes_back_to_robots(simweb: SimwebProcess) -> None:
@@ -396,7 +400,7 @@ async def test_a_big_robots_txt_has_its_rules_first_and_another_at_the_end(simwe
     received = await ask(robots_of(simweb, Hostile.BIG), at_most=100_000_000)
 
     assert len(received.body) > 9_900_000
-    rules = simweb.world.robots_text(ROBOTS[Hostile.BIG]).encode()
+    rules = simweb.world.site(ROBOTS[Hostile.BIG]).robots_text().encode()
     assert received.body.startswith(rules)
     assert received.body.endswith(b"Disallow: /\n")
 
@@ -465,7 +469,7 @@ async def test_a_dead_domain_can_hang_at_accept(simweb: SimwebProcess) -> None:
 
     [record] = await records_of(simweb, "dead and silent", 1)
     assert received.data == b""
-    assert LIMIT_S <= received.took_s < LIMIT_S + 2
+    assert LIMIT_S - EARLY_S <= received.took_s < LIMIT_S + 2
     assert LIMIT_S * 1000 - 20 <= record.end_ms - record.start_ms < LIMIT_S * 1000 + 2000
 
 

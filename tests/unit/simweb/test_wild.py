@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from crawlproj.config import Config
 from crawlproj.model.records import Page
 from crawlproj.model.urls import canonicalise
 from crawlproj.parsing.extract import ExtractOptions, extract
@@ -83,7 +84,7 @@ def test_a_page_links_to_what_the_graph_says_and_its_article_is_its_text(page: P
     body = render.body(WORLD, page)
     fetched = Page(page.url, "web", "a.test", 0, 200, 0, 0, {"content-type": content_type}, body)
 
-    found = extract(fetched, ExtractOptions())
+    found = extract(fetched, ExtractOptions(Config()))
 
     followed = {canonicalise(link.url) for link in page.links if not link.nofollow}
     assert set(found.links) == followed

@@ -27,7 +27,7 @@ def test_arguments_become_options_and_settings_go_along() -> None:
     assert command == ["scrapy", "parser", "--run=news", "--set=CRAWL_DATA=elsewhere"]
 
 
-def test_only_settings_of_the_command_line_are_handed_on() -> None:
+def test_only_command_line_settings_are_passed_on() -> None:
     settings = Settings({"CRAWL_RUN": "from the project"})
     settings.set("CRAWL_DATA", "elsewhere", priority="cmdline")
 

@@ -5,6 +5,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from crawlproj import settings as project
+from crawlproj.model.extra import Extra
 from crawlproj.model.records import Lease
 from crawlproj.spiders.web import WebSpider
 
@@ -32,10 +33,10 @@ def test_everything_is_downloaded_past_the_address_guard(crawler: Crawler) -> No
     assert {handler for handler in handlers.values() if handler} == {"crawlproj.download.handler.HttpHandler"}
 
 
-def test_whoever_crawls_introduces_himself(crawler: Crawler) -> None:
+def test_requests_name_their_contact(crawler: Crawler) -> None:
     middlewares = crawler.settings.get_component_priority_dict_with_base("DOWNLOADER_MIDDLEWARES")
 
-    assert middlewares["crawlproj.middlewares.Introduction"] == 500
+    assert middlewares["crawlproj.middlewares.UserAgentMiddleware"] == 500
     assert "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware" not in middlewares
 
 
@@ -44,7 +45,7 @@ def test_redirects_and_retries_are_left_to_the_frontier(crawler: Crawler) -> Non
 
     assert "scrapy.downloadermiddlewares.redirect.RedirectMiddleware" not in middlewares
     assert "scrapy.downloadermiddlewares.retry.RetryMiddleware" not in middlewares
-    assert middlewares["crawlproj.middlewares.RetryLater"] == 950
+    assert middlewares["crawlproj.middlewares.RetryLater"] == 840
     assert "crawlproj.middlewares.DomainFeedback" not in middlewares
 
 
@@ -77,10 +78,14 @@ def test_what_the_command_line_says_goes_over_the_spiders_own_settings() -> None
 
 
 def test_a_start_url_brings_method_and_body_but_chooses_no_proxy_past_the_guard(crawler: Crawler) -> None:
-    extra = (
-        '{"method":"POST","body":{"$bytes":"cQ=="},"meta":{"proxy":"http://10.0.0.1:80","bindaddress":"::1"}}'
+    extra = Extra(
+        request={
+            "method": "POST",
+            "body": {"$bytes": "cQ=="},
+            "meta": {"proxy": "http://10.0.0.1:80", "bindaddress": "::1"},
+        }
     )
-    lease = Lease.from_token(f"1 1 a.test 0 0 http://a.test/ {extra}".encode(), 0, 1)
+    lease = Lease.from_token(f"1 1 a.test 0 0 http://a.test/ {extra.encode()}".encode(), 0, 1)
 
     request = WebSpider.from_crawler(crawler).request_of(lease)
 

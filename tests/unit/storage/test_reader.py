@@ -9,7 +9,7 @@ import pytest
 
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.storage import read_pages
-from crawlproj.storage.query import Answer
+from crawlproj.storage.query import QueryResult
 from crawlproj.storage.sink import SINKS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_sql_sees_old_and_new_files_as_one_table(tmp_path: Path, a_page: MakePag
     copy(ROOT / "tests/data/old_pages/before_metadata.parquet", tmp_path)
 
     rows = list(
-        Answer(
+        QueryResult(
             tmp_path, "SELECT url, kind, published, headings[1].text AS first FROM pages ORDER BY 1"
         ).rows()
     )
@@ -87,7 +87,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"no such format", b"PAR1" * 10, b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"]
 )
-def test_a_file_that_is_no_segment_is_named(tmp_path: Path, suffix: str, content: bytes) -> None:
+def test_a_file_that_is_not_a_segment_is_named(tmp_path: Path, suffix: str, content: bytes) -> None:
     (tmp_path / f"p-1{suffix}").write_bytes(content)
 
     with pytest.raises(BadSegment, match=rf"p-1\{suffix} is damaged"):
@@ -97,7 +97,7 @@ def test_a_file_that_is_no_segment_is_named(tmp_path: Path, suffix: str, content
 def test_a_file_in_no_known_format_is_named(tmp_path: Path) -> None:
     (tmp_path / "p-1.jsonl").write_bytes(b"{}\n")
 
-    with pytest.raises(BadSegment, match=r"p-1\.jsonl is in no format"):
+    with pytest.raises(BadSegment, match=r"p-1\.jsonl is not a page file"):
         list(read_pages(tmp_path))
 
 

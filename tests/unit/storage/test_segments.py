@@ -193,17 +193,17 @@ async def test_a_row_that_no_format_can_hold_is_refused_alone(
     assert record.segments == {"p-1-000001": 2}
 
 
-async def test_the_steps_of_a_commit_are_told_in_their_order(
+async def test_the_steps_of_a_commit_are_reported_in_order(
     record: Record, tmp_path: Path, a_page: MakePage
 ) -> None:
-    told: list[str] = []
-    writer = SegmentWriter(tmp_path, "p", ALL, on_step=told.append)
+    steps: list[str] = []
+    writer = SegmentWriter(tmp_path, "p", ALL, on_step=steps.append)
     writer.append(*a_page())
 
     await writer.commit(record)
 
-    assert list(dict.fromkeys(told)) == list(COMMIT_STEPS)
-    assert told.count("closed") == told.count("renamed") == len(ALL)
+    assert list(dict.fromkeys(steps)) == list(COMMIT_STEPS)
+    assert steps.count("closed") == steps.count("renamed") == len(ALL)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -274,7 +274,7 @@ async def test_recovery_leaves_the_open_segment_of_a_living_parser(
     assert urls(tmp_path) == ["http://a.test/1"]
 
 
-async def test_a_parser_whose_segment_was_finished_by_another_goes_on(
+async def test_a_parser_whose_segment_was_finished_by_another_continues(
     writer: SegmentWriter, tmp_path: Path, a_page: MakePage
 ) -> None:
     async def record_and_be_recovered(segment: str, rows: int) -> None:
@@ -298,7 +298,7 @@ async def test_recovery_leaves_files_of_others_alone_and_says_so(
 
 
 @pytest.mark.parametrize("format_", ALL)
-async def test_a_full_disk_is_told_with_its_path_and_when_there_is_room_it_goes_on(
+async def test_a_full_disk_is_logged_with_its_path_and_writing_resumes_when_there_is_room(
     full_disk: Path, record: Record, a_page: MakePage, format_: str
 ) -> None:
     ballast = full_disk / "ballast"
@@ -343,7 +343,7 @@ async def test_a_full_disk_at_the_very_first_byte_leaves_nothing_open(
     assert names(pages) == []
 
 
-async def test_a_directory_that_cannot_be_made_is_told_and_once_it_can_it_goes_on(
+async def test_a_missing_directory_is_logged_and_writing_resumes_once_it_can_be_made(
     record: Record, tmp_path: Path, a_page: MakePage
 ) -> None:
     pages = tmp_path / "runs" / "pages"
@@ -387,7 +387,7 @@ async def test_a_directory_that_turns_read_only_after_the_record_gets_its_names_
     writer = SegmentWriter(read_only, "p", ALL)
     writer.append(*a_page("http://a.test/1"))
     await writer.commit(record_at_the_last_moment)
-    told = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
+    logged = [entry.getMessage() for entry in caplog.records if entry.levelno == logging.ERROR]
     with pytest.raises(StoreUnavailable, match="Read-only file system"):
         writer.append(*a_page("http://a.test/2"))
     writer.discard()
@@ -397,11 +397,11 @@ async def test_a_directory_that_turns_read_only_after_the_record_gets_its_names_
 
     assert before == []
     assert urls(read_only) == ["http://a.test/1"]
-    assert "Read-only" in told[0]
+    assert "Read-only" in logged[0]
     assert unfinished(read_only) == []
 
 
-async def test_recovery_in_a_read_only_directory_is_told(read_only: Path) -> None:
+async def test_recovery_in_a_read_only_directory_is_reported(read_only: Path) -> None:
     (read_only / "dead-000001.parquet.part").write_bytes(b"half")
     remount(read_only, "ro")
 

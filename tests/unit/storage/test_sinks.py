@@ -173,7 +173,7 @@ def test_only_the_columns_asked_for_come_in_their_order(
     assert row["fields"] == {"price": ["1 €", "2 €"], "none": []}
 
 
-def test_the_bytes_told_are_those_in_the_file(kind: type[Sink], tmp_path: Path, a_page: MakePage) -> None:
+def test_bytes_written_are_those_in_the_file(kind: type[Sink], tmp_path: Path, a_page: MakePage) -> None:
     path = tmp_path / "file"
     sink = kind(path)
     for number in range(1200):

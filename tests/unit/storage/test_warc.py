@@ -146,13 +146,13 @@ def test_the_text_refers_to_its_response(archive: Path, a_page: MakePage) -> Non
     assert metadata["headers"]["WARC-Refers-To"] == response["headers"]["WARC-Record-ID"]
 
 
-def test_records_tell_url_and_time_of_the_fetch(archive: Path) -> None:
-    told = {
+def test_records_have_url_and_time_of_the_fetch(archive: Path) -> None:
+    named = {
         (record["headers"]["WARC-Target-URI"], record["headers"]["WARC-Date"])
         for record in records(archive)[1:4]
     }
 
-    assert told == {("http://a.test/", "2026-01-02T03:04:05.678Z")}
+    assert named == {("http://a.test/", "2026-01-02T03:04:05.678Z")}
 
 
 def test_the_file_says_its_final_name(tmp_path: Path, a_page: MakePage) -> None:

@@ -1,10 +1,10 @@
-"""A child process: how it ends, and what its log tells."""
+"""A child process: how it ends, and what its log shows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from crawlproj.supervisor.children import Child, LogFiles, manner_of
+from crawlproj.supervisor.children import Child, LogFiles, describe_exit
 
 
 def child_with(log: Path, text: str) -> Child:
@@ -25,7 +25,7 @@ def test_every_process_has_a_log_of_its_own_in_the_folder_or_beside_the_file_tha
     ]
 
 
-def test_errors_are_told_once_without_time_and_name(tmp_path: Path) -> None:
+def test_errors_are_returned_once_without_time_and_name(tmp_path: Path) -> None:
     child = child_with(
         tmp_path / "log",
         "2026-01-01 00:00:00 [scrapy.core] INFO: fine\n"
@@ -37,7 +37,7 @@ def test_errors_are_told_once_without_time_and_name(tmp_path: Path) -> None:
 
     assert first == ["shard 0 stops: no room", "scrapy parser: Unknown setting CRAWL_X."]
     assert again == []
-    assert child.last_words == "scrapy parser: Unknown setting CRAWL_X."
+    assert child.last_error == "scrapy parser: Unknown setting CRAWL_X."
 
 
 def test_a_line_that_is_not_whole_yet_waits_for_its_end(tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_the_exception_of_a_traceback_is_the_last_word(tmp_path: Path) -> None:
 
     child.new_errors()
 
-    assert child.last_words == "KeyError: 'a'"
+    assert child.last_error == "KeyError: 'a'"
 
 
-def test_a_log_that_is_not_there_tells_nothing(tmp_path: Path) -> None:
+def test_a_missing_log_has_no_errors(tmp_path: Path) -> None:
     assert Child("shard 0", [], tmp_path / "none").new_errors() == []
 
 
-def test_errors_of_a_json_log_are_told_in_their_words(tmp_path: Path) -> None:
+def test_errors_of_a_json_log_are_returned_as_messages(tmp_path: Path) -> None:
     child = child_with(
         tmp_path / "log",
         '{"time": "2026", "level": "INFO", "message": "fine"}\n'
@@ -75,7 +75,7 @@ def test_errors_of_a_json_log_are_told_in_their_words(tmp_path: Path) -> None:
     )
 
     assert child.new_errors() == ["shard 0 stops: no room", "broke: KeyError: 1"]
-    assert child.last_words == "broke: KeyError: 1"
+    assert child.last_error == "broke: KeyError: 1"
 
 
 def test_other_ends_of_lines_than_that_of_a_log_are_part_of_a_line(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_it_says_past_its_log_counts_too(tmp_path: Path) -> None:
     child.new_errors()
 
     assert child.output.name == "shard-0.out"
-    assert child.last_words == "ImportError: no such thing"
+    assert child.last_error == "ImportError: no such thing"
 
 
 def test_a_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> None:
@@ -110,6 +110,6 @@ def test_a_log_that_was_rotated_is_read_from_its_beginning(tmp_path: Path) -> No
     assert child.new_errors() == ["new"]
 
 
-def test_an_end_is_told_by_code_or_signal() -> None:
-    assert manner_of(3) == "exit code 3"
-    assert manner_of(-9) == "signal 9"
+def test_an_exit_is_described_by_code_or_signal() -> None:
+    assert describe_exit(3) == "exit code 3"
+    assert describe_exit(-9) == "signal 9"

@@ -1,4 +1,4 @@
-"""What is scheduled where, and what each job is told."""
+"""What is scheduled where, and with which arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from crawlproj.config import load_config
 from crawlproj.errors import BadArgument
-from crawlproj.supervisor.launch import handed_on, has_password, plan_jobs, run_of
+from crawlproj.supervisor.launch import has_password, job_settings, plan_jobs, run_of
 from crawlproj.supervisor.scrapyd import ScrapydServer
 
 HERE = ScrapydServer("http://localhost:6800")
@@ -27,7 +27,7 @@ def test_jobs_are_dealt_to_the_servers_in_turn() -> None:
     ]
 
 
-def test_a_shard_is_told_its_number_and_how_many_there_are() -> None:
+def test_a_shard_gets_its_number_and_how_many_there_are() -> None:
     [_, shard, parser] = plan_jobs("news", shards=2, parsers=1, servers=[HERE])
 
     assert (shard.spider, shard.arguments) == ("web", {"run": "news", "shard": "1", "shards": "2"})
@@ -35,7 +35,7 @@ def test_a_shard_is_told_its_number_and_how_many_there_are() -> None:
 
 
 @pytest.mark.parametrize("run", ["news", "news.shard-1.0123abcd", "a.b"])
-def test_the_number_of_a_job_tells_its_run(run: str) -> None:
+def test_the_id_of_a_job_names_its_run(run: str) -> None:
     assert {run_of(job.id) for job in plan_jobs(run, 11, 2, [HERE])} == {run}
 
 
@@ -43,35 +43,68 @@ def test_jobs_of_two_launches_have_numbers_of_their_own() -> None:
     assert plan_jobs("news", 1, 0, [HERE])[0].id != plan_jobs("news", 1, 0, [HERE])[0].id
 
 
-def test_a_job_of_somebody_else_is_of_no_run() -> None:
+def test_a_foreign_job_belongs_to_no_run() -> None:
     assert run_of("6487ec79947edab326d6db28a2d86511e8247444") == ""
 
 
-def test_without_a_redis_url_the_data_directory_is_handed_on_and_no_other_redis_used(tmp_path: Path) -> None:
-    settings = handed_on(load_config({"CRAWL_DATA": str(tmp_path)}), {"DOWNLOAD_DELAY": "2"}, [HERE])
+def test_without_a_redis_url_the_data_directory_is_passed_on_and_no_other_redis_used(tmp_path: Path) -> None:
+    settings = job_settings(load_config({"CRAWL_DATA": str(tmp_path)}), {"DOWNLOAD_DELAY": "2"}, [HERE])
 
     assert settings == {"CRAWL_DATA": str(tmp_path), "REDIS_URL": "", "DOWNLOAD_DELAY": "2"}
 
 
-def test_a_redis_for_all_is_handed_on_and_the_data_directory_is_each_servers_own() -> None:
+def test_a_redis_for_all_is_passed_on_and_the_data_directory_is_each_servers_own() -> None:
     config = load_config({"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"})
 
-    settings = handed_on(config, {}, [HERE, ELSEWHERE])
+    settings = job_settings(config, {}, [HERE, ELSEWHERE])
 
     assert settings == {"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"}
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@redis.test/0", "redis://redis.test/0?password=secret"])
-def test_a_password_of_redis_is_not_handed_on(url: str) -> None:
+def test_a_password_of_redis_is_not_passed_on(url: str) -> None:
     config = load_config({"REDIS_URL": url})
 
-    settings = handed_on(config, {"REDIS_URL": url, "DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
+    settings = job_settings(config, {"REDIS_URL": url, "DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
 
     assert has_password(url)
     assert settings == {"DOWNLOAD_DELAY": "2"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        (
+            "REDIS_PARAMS",
+            '{"db": 1, "password": "hunter2"}',
+            "REDIS_PASSWORD_FILE=PATH or in the environment",
+        ),
+        ("REDIS_PARAMS", '{"ssl_password": "hunter2"}', "REDIS_PASSWORD_FILE"),
+        ("FTP_PASSWORD", "hunter2", "environment of scrapyd"),
+        ("MAIL_PASS", "hunter2", "environment of scrapyd"),
+        ("AWS_SECRET_ACCESS_KEY", "hunter2", "environment of scrapyd"),
+        ("FEEDS", '{"ftp://me:hunter2@files.test/pages": {}}', "environment of scrapyd"),
+    ],
+)
+def test_a_secret_is_refused_without_showing_it(name: str, value: str, remedy: str) -> None:
+    config = load_config({"REDIS_URL": "redis://redis.test/0", name: value})
+
+    with pytest.raises(BadArgument, match=f"-s {name} has a .*{remedy}") as refused:
+        job_settings(config, {name: value}, [ELSEWHERE])
+
+    assert "hunter2" not in str(refused.value)
+
+
+def test_options_of_redis_and_the_name_of_a_password_file_are_passed_on() -> None:
+    given = {"REDIS_PARAMS": '{"db": 1}', "REDIS_PASSWORD_FILE": "/run/secrets/redis"}
+    config = load_config({"REDIS_URL": "redis://redis.test/0", **given})
+
+    settings = job_settings(config, given, [ELSEWHERE])
+
+    assert settings == {"REDIS_URL": "redis://redis.test/0", **given}
+
+
 @pytest.mark.parametrize("url", [None, "redis://127.0.0.1:6379/0", "unix:///run/redis.sock"])
 def test_a_redis_of_this_machine_is_refused_when_a_server_is_elsewhere(url: str | None) -> None:
-    with pytest.raises(BadArgument, match=r"http://crawler\.test:6800 is not on it"):
-        handed_on(load_config({"REDIS_URL": url}), {}, [HERE, ELSEWHERE])
+    with pytest.raises(BadArgument, match=r"http://crawler\.test:6800 is elsewhere"):
+        job_settings(load_config({"REDIS_URL": url}), {}, [HERE, ELSEWHERE])

@@ -30,6 +30,6 @@ def test_a_limit_is_raised_to_what_is_needed() -> None:
 
 def test_what_may_not_be_raised_is_refused_with_both_numbers_and_the_remedy() -> None:
     with pytest.raises(
-        BadArgument, match=r"need 5000 open files.*more than 4096.*ulimit -n.*LimitNOFILE.*CONCURRENT"
+        BadArgument, match=r"need 5000 open files.*limit is 4096.*ulimit -n.*LimitNOFILE.*CONCURRENT"
     ):
         soft_limit_for(5000, 1024, 4096)

@@ -12,7 +12,7 @@ from crawlproj.errors import (
     EXIT_USAGE,
     BadArgument,
 )
-from crawlproj.supervisor.plan import Deaths, Range, amount_from, numbers_to_start, parsers_from
+from crawlproj.supervisor.plan import Range, Restarts, amount_from, numbers_to_start, parsers_from
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_wrong_number_of_parsers_is_refused_with_its_value(text: str) -> None:
 @pytest.mark.parametrize("text", ["-1", "many", "1.5", "1e3", "", "9" * 16])
 def test_a_wrong_limit_is_refused_with_its_value(text: str) -> None:
     with pytest.raises(
-        BadArgument, match=f"--max-pages {text}: give a whole number from 0; 0 means no limit"
+        BadArgument, match=f"--max-pages {text}: must be a whole number, at least 0; 0 means no limit"
     ):
         amount_from("max-pages", text, 0)
 
@@ -50,37 +50,37 @@ def test_a_limit_not_given_is_none() -> None:
 
 
 def test_pauses_double_to_half_a_minute_and_the_fifth_death_in_a_row_is_the_last() -> None:
-    deaths = Deaths()
+    restarts = Restarts()
     now_s = 100.0
 
-    pauses_s, hopes = [], []
+    pauses_s, verdicts = [], []
     for _ in range(5):
-        hopes.append(deaths.died(EXIT_REDIS, lived_s=2.0, now_s=now_s))
-        pauses_s.append(deaths.again_at_s - now_s)
+        verdicts.append(restarts.after_death(EXIT_REDIS, lived_s=2.0, now_s=now_s))
+        pauses_s.append(restarts.next_at_s - now_s)
 
     assert pauses_s == [1, 2, 4, 8, 16]
-    assert hopes == [True, True, True, True, False]
+    assert verdicts == [True, True, True, True, False]
 
 
 def test_a_minute_of_life_is_a_new_beginning() -> None:
-    deaths = Deaths()
+    restarts = Restarts()
     for _ in range(4):
-        deaths.died(-9, lived_s=1.0, now_s=0.0)
+        restarts.after_death(-9, lived_s=1.0, now_s=0.0)
 
-    is_hopeful = deaths.died(-9, lived_s=60.0, now_s=0.0)
+    restarts_again = restarts.after_death(-9, lived_s=60.0, now_s=0.0)
 
-    assert is_hopeful
-    assert (deaths.count, deaths.again_at_s) == (1, 1.0)
+    assert restarts_again
+    assert (restarts.deaths, restarts.next_at_s) == (1, 1.0)
 
 
 @pytest.mark.parametrize("code", [EXIT_USAGE, EXIT_RUN_MISMATCH, EXIT_NO_SEEDS])
 def test_what_will_not_change_is_not_tried_again(code: int) -> None:
-    assert not Deaths().died(code, lived_s=3600.0, now_s=0.0)
+    assert not Restarts().after_death(code, lived_s=3600.0, now_s=0.0)
 
 
 @pytest.mark.parametrize("code", [0, 1, -9, EXIT_REDIS, EXIT_FENCED])
 def test_what_may_change_is_tried_again(code: int) -> None:
-    assert Deaths().died(code, lived_s=0.5, now_s=0.0)
+    assert Restarts().after_death(code, lived_s=0.5, now_s=0.0)
 
 
 def test_one_supervisor_takes_every_number_of_its_run() -> None:
@@ -92,7 +92,7 @@ def test_a_number_that_is_alive_elsewhere_is_left_alone() -> None:
     assert numbers_to_start(3, 3, ours=[0], elsewhere=[2]) == [1]
 
 
-def test_whoever_joins_takes_the_highest_free_numbers_and_no_more_than_it_is_ready_for() -> None:
+def test_a_joining_supervisor_takes_the_highest_free_numbers_and_no_more_than_it_is_ready_for() -> None:
     assert numbers_to_start(4, 2, ours=[], elsewhere=[0]) == [2, 3]
     assert numbers_to_start(4, 2, ours=[2, 3], elsewhere=[0]) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawlproj.errors import BadArgument
-from crawlproj.supervisor.scrapyd import ScrapydServer
+from crawlproj.supervisor.scrapyd import ScrapydServer, is_local
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,15 @@ def test_a_server_is_named_by_its_address_without_the_password(address: str, nam
 @pytest.mark.parametrize(
     "address", ["host:6800", "", "ftp://me:secret@host", "me:secret@host:6800", "http://me:secret@host:port"]
 )
-def test_what_is_no_address_is_refused_without_showing_a_password(address: str) -> None:
-    with pytest.raises(BadArgument, match="write it as http://host:6800") as refused:
+def test_an_invalid_address_is_refused_without_showing_a_password(address: str) -> None:
+    with pytest.raises(BadArgument, match="expected http://host:6800") as refused:
         ScrapydServer(address)
 
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("address", "is_here"),
+    ("address", "expected"),
     [
         ("http://localhost", True),
         ("http://127.0.0.2", True),
@@ -41,5 +41,5 @@ def test_what_is_no_address_is_refused_without_showing_a_password(address: str) 
         ("http://10.0.0.1", False),
     ],
 )
-def test_a_server_on_loopback_is_here(address: str, is_here: bool) -> None:
-    assert ScrapydServer(address).is_here is is_here
+def test_a_server_on_loopback_is_local(address: str, expected: bool) -> None:
+    assert is_local(ScrapydServer(address).host) is expected

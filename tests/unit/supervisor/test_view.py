@@ -85,16 +85,16 @@ def with_processes(*lines: dict[str, Any]) -> dict[str, Any]:
 # -- the text --
 
 
-def test_the_figures_are_told_also_without_what_processes_tell() -> None:
+def test_the_status_is_shown_without_heartbeats_too() -> None:
     assert drawn(STATUS, 80) == [
         "run web, running, 0:01:23",
-        "pages       fetched 1,500   stored 1,400   0.0/s now   0.0/s on the whole",
+        "pages       fetched 1,500   stored 1,400   0.0/s now   0.0/s average",
         "frontier    waiting 22,000   leased 64   failed 7   parked 3",
         "page queue  waiting 80   being parsed 20",
     ]
 
 
-def test_every_process_has_a_line_and_what_it_does_not_tell_is_a_dash() -> None:
+def test_every_process_has_a_line_and_missing_figures_are_a_dash() -> None:
     assert drawn(with_processes(SHARD, PARSER), 80)[4:] == [
         "",
         "         pages  pages/s  in flight  buffered  memory  files  process",
@@ -113,25 +113,25 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert len(lines) == 10
 
 
-def test_processes_of_several_machines_are_told_with_their_host() -> None:
+def test_processes_of_several_machines_are_shown_with_their_host() -> None:
     rows = process_lines([SHARD, PARSER | {"host": "two"}])
 
     assert [row.rpartition("  ")[2] for row in rows] == ["process", "4711 on one", "4712 on two"]
 
 
-def test_a_process_that_is_not_heard_of_is_shown_as_silent() -> None:
+def test_a_process_without_a_heartbeat_is_shown_as_silent() -> None:
     [_, row] = process_lines([SHARD | {"silent_seconds": 42.0}])
 
     assert row.endswith("4711, silent for 42 s")
 
 
-def test_the_last_errors_are_told_and_cannot_speak_to_the_terminal() -> None:
+def test_the_last_errors_are_shown_without_control_characters() -> None:
     lines = drawn(with_processes(SHARD | {"last_error": "bad \x1b[2Jthing\n"}, PARSER), 80)
 
     assert lines[-1] == "shard 0: bad �[2Jthing�"
 
 
-def test_why_a_run_ended_is_told() -> None:
+def test_the_reason_of_the_end_is_shown() -> None:
     assert drawn(STATUS | {"state": "stopped", "reason": "max_pages"}, 80)[0].startswith(
         "run web, stopped: max_pages,"
     )
@@ -150,14 +150,14 @@ def test_the_time_to_a_limit_of_pages_follows_from_the_pace() -> None:
     assert line == f"limit       {'█' * 12}{'░' * 12}  50% of 3,000 pages, 0:02:30 left"
 
 
-def test_the_limit_reached_first_is_the_one_told() -> None:
+def test_the_limit_reached_first_is_the_one_shown() -> None:
     status = STATUS | {"ran_seconds": 90.0}
 
     assert "0:02:00, 0:00:30 left" in limit_line(status, Limits(pages=3000, seconds=120), 10.0, 60)
     assert "3,000 pages, 0:00:15 left" in limit_line(status, Limits(pages=3000, seconds=120), 100.0, 60)
 
 
-def test_a_limit_of_bytes_is_told_by_what_was_fetched_so_far() -> None:
+def test_a_byte_limit_shows_what_was_fetched_so_far() -> None:
     status = STATUS | {"ran_seconds": 100.0, "bytes": 25_000_000}
 
     assert "25% of 100 MB, 0:05:00 left" in limit_line(status, Limits(bytes=100_000_000), 10.0, 60)
@@ -174,7 +174,7 @@ def test_a_limit_lower_than_what_is_fetched_is_full_and_not_fuller() -> None:
 # -- the pace --
 
 
-def test_the_pace_of_late_and_on_the_whole_differ() -> None:
+def test_current_and_average_rate_differ() -> None:
     pace = Pace()
     for second in range(101):
         pace.note(second, 1000 + (second if second <= 50 else 50 + (second - 50) * 9))
@@ -202,7 +202,7 @@ def test_without_a_terminal_there_is_a_plain_line_every_five_seconds(monkeypatch
     for _ in range(24):
         clock.now_s += 0.5
         view.show(with_processes(SHARD))
-    view.say("shard 0: it said something")
+    view.notify("shard 0: it said something")
 
     lines = out.getvalue().splitlines()
     assert [line[:20] for line in lines] == [
@@ -221,7 +221,7 @@ def test_on_a_terminal_it_is_drawn_in_place_below_what_was_said(monkeypatch: pyt
     view = View(out, Limits(pages=3000))
 
     view.show(with_processes(SHARD))
-    view.say("[red]shard 0[/red]: \x1b[31mbad")
+    view.notify("[red]shard 0[/red]: \x1b[31mbad")
     view.show(STATUS | {"fetched": 1501})
     view.end()
 
@@ -270,7 +270,7 @@ def test_drawing_twice_a_second_costs_less_than_a_hundredth_of_a_core(
     ("count", "expected"),
     [(0, "0 B"), (999, "999 B"), (131_000_000, "131 MB"), (1_500_000_000, "1.5 GB"), (5e12, "5000.0 GB")],
 )
-def test_sizes_are_told_as_people_read_them(count: float, expected: str) -> None:
+def test_sizes_are_shown_with_units(count: float, expected: str) -> None:
     assert size(count) == expected
 
 

@@ -7,7 +7,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from crawlproj import settings as project
-from crawlproj.single import parses_inline
+from crawlproj.shard.single import parses_inline
 from crawlproj.spiders.web import WebSpider
 
 
@@ -29,10 +29,12 @@ def spider_of(setting: str, **arguments: str) -> WebSpider:
         ("processes", {}, False),
     ],
 )
-def test_a_shard_that_was_not_numbered_reads_its_pages_unless_told_otherwise(
+def test_a_shard_without_a_number_parses_inline_by_default(
     setting: str, arguments: dict[str, str], is_inline: bool
 ) -> None:
-    assert parses_inline(spider_of(setting, **arguments)) is is_inline
+    spider = spider_of(setting, **arguments)
+
+    assert parses_inline(spider, spider.config) is is_inline
 
 
 def test_a_shard_that_was_not_numbered_is_the_only_one() -> None:

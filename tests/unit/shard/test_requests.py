@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,9 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest, Response
+from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.test import get_crawler
 
 from crawlproj.errors import RequestNotSerialisable
-from crawlproj.requests import decode_request, encode_request
+from crawlproj.model.extra import Extra
+from crawlproj.shard.requests import candidate_of, decode_request, encode_request
 
 
 class Shop(Spider):
@@ -35,7 +37,7 @@ def there_and_back(request: Request, spider: Spider) -> Request:
 
 
 def test_a_plain_request_carries_nothing(spider: Shop) -> None:
-    assert encode_request(Request("https://a.test/"), spider) == ""
+    assert encode_request(Request("https://a.test/"), spider) == {}
     assert (
         there_and_back(Request("https://a.test/"), spider).to_dict() == Request("https://a.test/").to_dict()
     )
@@ -91,16 +93,16 @@ json_values = st.recursive(
 def test_meta_of_plain_values_comes_back_as_it_was_and_can_travel_as_bytes(meta: dict[str, Any]) -> None:
     spider = Shop()
 
-    text = encode_request(Request("https://a.test/", meta=meta), spider)
+    text = Extra(request=encode_request(Request("https://a.test/", meta=meta), spider)).encode()
 
-    assert decode_request("https://a.test/", text.encode().decode(), spider).meta == meta
-    assert "\n" not in text
+    request = Extra.decode(text.encode().decode()).request
+    assert decode_request("https://a.test/", request, spider).meta == meta
 
 
 def test_what_scrapy_notes_on_the_way_is_left_behind(spider: Shop) -> None:
     request = Request("https://a.test/", meta={"depth": 3, "download_slot": "x", "mine": 1})
 
-    assert json.loads(encode_request(request, spider)) == {"meta": {"mine": 1}}
+    assert encode_request(request, spider) == {"meta": {"mine": 1}}
     assert request.meta == {"depth": 3, "download_slot": "x", "mine": 1}
 
 
@@ -124,7 +126,7 @@ def test_a_part_that_is_not_plain_is_refused_naming_request_and_part(
     assert named in str(refusal.value)
 
 
-def test_a_callback_that_is_no_method_of_the_spider_is_refused(spider: Shop) -> None:
+def test_a_callback_that_is_not_a_method_of_the_spider_is_refused(spider: Shop) -> None:
     with pytest.raises(RequestNotSerialisable, match=r"<GET https://a.test/>.*method of the spider 'shop'"):
         encode_request(Request("https://a.test/", callback=lambda response: None), spider)
 
@@ -133,4 +135,19 @@ def test_a_class_that_is_not_the_spiders_is_refused() -> None:
     spider = Shop()
 
     with pytest.raises(ValueError, match=r"subprocess\.Popen"):
-        decode_request("https://a.test/", '{"_class":"subprocess.Popen"}', spider)
+        decode_request("https://a.test/", {"_class": "subprocess.Popen"}, spider)
+
+
+def test_a_request_that_is_not_filtered_has_a_mark_of_its_own(spider: Shop) -> None:
+    crawler = get_crawler(Shop)
+    fingerprinter = RequestFingerprinter(crawler)
+
+    filtered, free = (
+        {
+            candidate_of(Request("https://a.test/", dont_filter=free), spider, fingerprinter).mark
+            for _ in "123"
+        }
+        for free in (False, True)
+    )
+
+    assert (len(filtered), len(free)) == (1, 3)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is fork
 BEGIN = """
 import os, signal, sys, time
 from pathlib import Path
-from crawlproj.supervisor.nursery import Nursery
+from crawlproj.supervisor.forkpool import ForkPool
 
 def wait(process):
     deadline_s = time.monotonic() + 20
@@ -24,9 +24,9 @@ def wait(process):
         time.sleep(0.01)
     return code
 
-nursery = Nursery()
+forkpool = ForkPool()
 prepared = []
-turn = nursery.fork(2, lambda: prepared.append(os.getpid()))
+turn = forkpool.fork(2, lambda: prepared.append(os.getpid()))
 """
 
 
@@ -36,76 +36,76 @@ def outcome_of(script: str, tmp_path: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_one_that_waits_becomes_what_it_is_told_to_be(tmp_path: Path) -> None:
-    told = outcome_of(
+def test_a_forked_process_runs_the_job_it_gets(tmp_path: Path) -> None:
+    printed = outcome_of(
         """
 if turn is not None:
     is_alone = os.getsid(0) == os.getpid()
     print(Path("/proc/self/comm").read_text().strip(), turn, is_alone, len(sys.stdin.read()))
     sys.exit(7)
-process = nursery.start("shard 3", ["crawl", "web"], Path(sys.argv[1]))
+process = forkpool.start("shard 3", ["crawl", "web"], Path(sys.argv[1]))
 print(wait(process), Path(sys.argv[1]).read_text().strip())
-nursery.close()
+forkpool.close()
 """,
         tmp_path,
     )
 
-    assert told == "7 shard 3 ['crawl', 'web'] True 0\n"
+    assert printed == "7 shard 3 ['crawl', 'web'] True 0\n"
 
 
 def test_what_all_of_them_need_was_done_once_before_they_came_to_be(tmp_path: Path) -> None:
-    told = outcome_of(
+    printed = outcome_of(
         """
 if turn is not None:
     print(*prepared)
     sys.exit(0)
-wait(nursery.start("shard 0", [], Path(sys.argv[1])))
+wait(forkpool.start("shard 0", [], Path(sys.argv[1])))
 print(prepared == [os.getpid()], Path(sys.argv[1]).read_text().strip() == str(os.getpid()))
-nursery.close()
+forkpool.close()
 """,
         tmp_path,
     )
 
-    assert told == "True True\n"
+    assert printed == "True True\n"
 
 
-def test_it_can_be_stopped_and_tells_by_which_signal_it_ended(tmp_path: Path) -> None:
-    told = outcome_of(
+def test_it_can_be_stopped_and_reports_the_signal(tmp_path: Path) -> None:
+    printed = outcome_of(
         """
 if turn is not None:
     signal.pause()
-process = nursery.start("shard 0", [], Path(sys.argv[1]))
+process = forkpool.start("shard 0", [], Path(sys.argv[1]))
 process.send_signal(signal.SIGTERM)
 print(wait(process))
 process.kill()
-nursery.close()
+forkpool.close()
 """,
         tmp_path,
     )
 
-    assert told == "-15\n"
+    assert printed == "-15\n"
 
 
 def test_those_that_are_not_needed_leave_with_their_parent(tmp_path: Path) -> None:
-    told = outcome_of("print(*(process.pid for process in nursery._waiting))", tmp_path)
+    printed = outcome_of("print(*(process.pid for process in forkpool._waiting))", tmp_path)
 
-    # Its output was read to the end, so nobody holds it open any more; they may be on their way still.
-    assert all(_leaves(int(pid)) for pid in told.split())
+    # Its output was read to the end, so no process holds it open any more; they may still be exiting.
+    assert all(_leaves(int(pid)) for pid in printed.split())
 
 
 def test_in_place_of_one_that_died_waiting_a_new_python_is_started(tmp_path: Path) -> None:
-    told = outcome_of(
+    printed = outcome_of(
         """
-for waiting in nursery._waiting:
+for waiting in forkpool._waiting:
     os.kill(waiting.pid, signal.SIGKILL)
     os.waitid(os.P_PID, waiting.pid, os.WEXITED | os.WNOWAIT)
-process = nursery.start("shard 0", ["version"], Path(sys.argv[1]))
+process = forkpool.start("shard 0", ["version"], Path(sys.argv[1]))
 print(wait(process), Path(sys.argv[1]).read_text().split()[0])
 """,
         tmp_path,
     )
 
-    assert told == "0 Scrapy\n"
+    assert printed == "0 Scrapy\n"
 
 
 def test_it_has_nothing_open_of_what_its_parent_was_given(tmp_path: Path) -> None:
@@ -115,36 +115,36 @@ if turn is not None:
     links = [Path("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd")]
     print(sorted({str(link.readlink()) for link in links if link.is_symlink()}))
     sys.exit()
-process = nursery.start("shard 0", [], Path(sys.argv[1]))
+process = forkpool.start("shard 0", [], Path(sys.argv[1]))
 wait(process)
 print(Path(sys.argv[1]).read_text())
-nursery.close()
+forkpool.close()
 """
     command = [sys.executable, "-c", BEGIN + script, str(tmp_path / "output")]
 
-    told = subprocess.run(
+    printed = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60, pass_fds=(writing,)
     ).stdout
     os.close(reading)
     os.close(writing)
 
-    assert told.strip() == str(sorted(["/dev/null", str(tmp_path / "output")]))
+    assert printed.strip() == str(sorted(["/dev/null", str(tmp_path / "output")]))
 
 
 def test_its_end_is_seen_where_the_system_keeps_no_exit_codes(tmp_path: Path) -> None:
-    told = outcome_of(
+    printed = outcome_of(
         """
 if turn is not None:
     sys.exit(7)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-process = nursery.start("shard 0", [], Path(sys.argv[1]))
+process = forkpool.start("shard 0", [], Path(sys.argv[1]))
 print(wait(process))
-nursery.close()
+forkpool.close()
 """,
         tmp_path,
     )
 
-    assert told == "0\n"
+    assert printed == "0\n"
 
 
 def _leaves(pid: int) -> bool:
