@@ -14,7 +14,7 @@ from simulate_frontier import Course, Crew, Web, simulate
 
 from crawlproj.charts import line_chart
 
-#: The most the simulation may be off, of what the other says.
+#: The largest relative error of the simulation against the other one.
 MOST_ERROR = 0.05
 
 
@@ -65,7 +65,7 @@ CHECKS = [
         12_200,
     ),
 ]
-#: The simulation was made with an eye on the cases above; these were chosen, and run once, when it was done.
+#: The simulation was tuned on the cases above; these were chosen, and run once, after it was finished.
 CHECKS += [
     Case(
         "held out: few seeds, delay 2 s",
@@ -107,7 +107,7 @@ RUNS = [
     Case("Common Crawl's, all there is", Web(), CREW, 10**10),
     Case("a million domains, Pareto", Web(domains=1_000_000, shape="pareto", largest=1e7), CREW, 10**9),
 ]
-#: A run that takes longer was not meant to reach its end.
+#: Runs that take longer are not expected to finish.
 MOST_S = 60 * 86400.0
 
 

@@ -1,16 +1,14 @@
-"""CPU of a shard alone (lease, download, pack, push) on real pages, beside the same by Scrapy's own ways.
+"""CPU of a shard alone (lease, download, pack, push) on real pages, beside Scrapy's own components.
 
-All URLs wait in the frontier before the shard starts, nobody parses, and the page queue takes all of it.
+All URLs wait in the frontier before the shard starts, no parser runs, and the page queue holds every page.
 What counts is its CPU from the first request for a page until the last page is in the queue.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from bisect import bisect_left
@@ -21,16 +19,16 @@ import redis
 from corpus import Corpus, load
 from corpus_server import CorpusServer
 from measuring import Goal, Options, RedisServer, Report, median, process_cpu_s, read_options, say, spread
+from processes import start_scrapy
 
 from crawlproj.redisio import keys
 
 ROUNDS = 3
 PATIENCE_S = 300.0
-PROJECT = Path(__file__).parent.parent
 _LOOK_EVERY_S = 0.02
 
 _SCRAPYS_HANDLER = {
-    "CRAWL_FAST": "False",
+    "CRAWL_DIRECT": "False",
     "DOWNLOAD_HANDLERS": json.dumps(
         dict.fromkeys(("http", "https"), "scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler")
     ),
@@ -44,8 +42,8 @@ _SCRAPYS_MIDDLEWARES = {
             "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
             "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
             "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None,
-            "crawlproj.middlewares.Introduction": 500,
-            "crawlproj.middlewares.RetryLater": 950,
+            "crawlproj.middlewares.UserAgentMiddleware": 500,
+            "crawlproj.middlewares.RetryLater": 840,
         }
     ),
 }
@@ -53,7 +51,7 @@ STOCK = "Scrapy's engine, handler and middlewares"
 VARIANTS = {
     STOCK: _SCRAPYS_HANDLER | _SCRAPYS_MIDDLEWARES,
     "Scrapy's engine and handler": _SCRAPYS_HANDLER,
-    "Scrapy's engine (CRAWL_FAST off)": {"CRAWL_FAST": "False"},
+    "Scrapy's engine (CRAWL_DIRECT off)": {"CRAWL_DIRECT": "False"},
     "ours": {},
 }
 
@@ -84,7 +82,7 @@ def fetch(corpus: Corpus, redis_server: str, settings: dict[str, str]) -> Fetche
             before_s = server.cpu_s()
             shard = _start(["crawl", "web", "-a", "shard=0", *words], folder)
             try:
-                looks = _watch(shard, client, len(expected), folder)
+                samples = _watch(shard, client, len(expected), folder)
                 redis_s = server.cpu_since_s(before_s)
             finally:
                 _end(shard)
@@ -92,7 +90,7 @@ def fetch(corpus: Corpus, redis_server: str, settings: dict[str, str]) -> Fetche
         if sorted(url for _, url in asked) != sorted(expected):
             raise RuntimeError(f"The shard made {len(asked)} requests for {len(expected)} pages.")
         first_s, last_s = asked[0][0], asked[-1][0]
-        used_s = looks[-1][1] - _cpu_at(looks, first_s)
+        used_s = samples[-1][1] - _cpu_at(samples, first_s)
         pages = len(expected)
         return Fetched(1000 * used_s / pages, 1000 * redis_s / pages, pages / (last_s - first_s))
 
@@ -113,36 +111,29 @@ def _words(settings: dict[str, str]) -> list[str]:
 
 def _start(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "output.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "scrapy", *words],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        return start_scrapy(words, log=log)
 
 
 def _watch(
     shard: subprocess.Popen[bytes], client: redis.Redis, pages: int, folder: Path
 ) -> list[tuple[float, float]]:
-    """Look until *pages* are in the page queue; returns when it looked and what CPU it saw."""
-    looks = []
+    """Sample the CPU until *pages* are in the page queue; returns the times and what was used by then."""
+    samples = []
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         queued = client.llen(keys.pages("web"))
-        looks.append((time.monotonic(), process_cpu_s(shard.pid)))
+        samples.append((time.monotonic(), process_cpu_s(shard.pid)))
         if queued == pages:
-            return looks
-        if shard.poll() is not None or looks[-1][0] > deadline_s:
+            return samples
+        if shard.poll() is not None or samples[-1][0] > deadline_s:
             log = (folder / "output.log").read_text()[-3000:]
             raise RuntimeError(f"The shard brought {queued} of {pages} pages. It said:\n{log}")
         time.sleep(_LOOK_EVERY_S)
 
 
-def _cpu_at(looks: list[tuple[float, float]], at_s: float) -> float:
-    later = bisect_left(looks, (at_s, 0.0))
-    return looks[min(later, len(looks) - 1)][1]
+def _cpu_at(samples: list[tuple[float, float]], at_s: float) -> float:
+    later = bisect_left(samples, (at_s, 0.0))
+    return samples[min(later, len(samples) - 1)][1]
 
 
 def _end(shard: subprocess.Popen[bytes]) -> None:

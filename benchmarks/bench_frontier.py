@@ -20,7 +20,7 @@ from workload import domains_of_partition, fill, hold_all, url_of
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 REPEATS = 5
 BATCH = 500
@@ -83,10 +83,12 @@ async def measure_admit(report: Report, options: Options, server: RedisServer, d
 class Admitter:
     """Admits batch after batch, each of some domains out of many, with some URLs admitted before."""
 
-    def __init__(self, server: RedisServer, door: Door, domains: Sequence[int], at_once: int) -> None:
+    def __init__(
+        self, server: RedisServer, client: RedisClient, domains: Sequence[int], at_once: int
+    ) -> None:
         self._server = server
-        self._door = door
-        self._frontier = Frontier(door, f"admit-{len(domains)}", PARTITIONS)
+        self._client = client
+        self._frontier = Frontier(client, f"admit-{len(domains)}", PARTITIONS)
         self._domains = domains
         self._at_once = at_once
         #: Pages 0 to this one, exclusive, of each domain were admitted.
@@ -95,13 +97,13 @@ class Admitter:
 
     @classmethod
     async def open(cls, server: RedisServer, domains: Sequence[int], at_once: int) -> Admitter:
-        admitter = cls(server, await Door.open(url=server.url, data_dir=Path()), domains, at_once)
+        admitter = cls(server, await RedisClient.open(url=server.url, data_dir=Path()), domains, at_once)
         # No domain is new in what is measured.
         await admitter._frontier.admit([admitter._new(domain) for domain in domains for _ in range(10)])
         return admitter
 
     async def close(self) -> None:
-        await self._door.close()
+        await self._client.close()
 
     async def rate(self, batches: int) -> float:
         made = [self._batch() for _ in range(batches)]
@@ -200,19 +202,21 @@ async def measure_lease_settle(
 class Shard:
     """Owns all partitions of a frontier whose domains were all fetched from once, so that chains are long."""
 
-    def __init__(self, server: RedisServer, door: Door, frontier: Frontier, holds: list[Hold]) -> None:
+    def __init__(
+        self, server: RedisServer, client: RedisClient, frontier: Frontier, holds: list[Hold]
+    ) -> None:
         self._server = server
-        self._door = door
+        self._client = client
         self._frontier = frontier
         self._holds = holds
         self._turn = 0
 
     @classmethod
     async def open(cls, server: RedisServer, domains: int, pages: int) -> Shard:
-        door = await Door.open(url=server.url, data_dir=Path())
-        frontier = Frontier(door, "lease", PARTITIONS)
+        client = await RedisClient.open(url=server.url, data_dir=Path())
+        frontier = Frontier(client, "lease", PARTITIONS)
         await fill(frontier, domains, pages)
-        shard = cls(server, door, frontier, await hold_all(frontier))
+        shard = cls(server, client, frontier, await hold_all(frontier))
         fetched = 0
         while fetched < domains:
             leases, _ = await frontier.lease([(hold, 64) for hold in shard._holds], chain=1, chain_ms=0)
@@ -222,7 +226,7 @@ class Shard:
         return shard
 
     async def close(self) -> None:
-        await self._door.close()
+        await self._client.close()
 
     async def cost_us(self, rounds: int, chain: int, spread_over: int, page: bytes) -> tuple[float, float]:
         """Redis CPU of one lease and of one settlement."""
@@ -241,7 +245,7 @@ class Shard:
             await self._frontier.settle(settlements)
             settle_s += self._server.cpu_since_s(before_s)
             if page:
-                await self._door.command("DEL", keys.pages(self._frontier.run))
+                await self._client.command("DEL", keys.pages(self._frontier.run))
         return lease_s / lent * 1e6, settle_s / lent * 1e6
 
 

@@ -27,7 +27,7 @@ from workload import fill, hold_all, url_of
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 
 PARTITIONS = 64
 #: What a shard leases in one round trip, and what a parser admits in one: links of so many pages.
@@ -86,7 +86,7 @@ class Filled:
 
     size: Size
     server: RedisServer
-    door: Door
+    client: RedisClient
     frontier: Frontier
     holds: list[Hold]
     empty_bytes: int
@@ -97,15 +97,15 @@ class Filled:
 
     @classmethod
     async def open(cls, size: Size, server: RedisServer) -> Filled:
-        door = await Door.open(url=server.url, data_dir=Path())
-        frontier = Frontier(door, "growth", PARTITIONS)
+        client = await RedisClient.open(url=server.url, data_dir=Path())
+        frontier = Frontier(client, "growth", PARTITIONS)
         holds = await hold_all(frontier)
         empty_bytes = server.used_bytes()
         say(f"   filling: {size}")
         # Slices, so that pages of a domain do not all come at once.
         for first_page in range(0, size.pages, 100):
             await fill(frontier, size.domains, min(100, size.pages - first_page), first_page=first_page)
-        return cls(size, server, door, frontier, holds, empty_bytes, size.pages)
+        return cls(size, server, client, frontier, holds, empty_bytes, size.pages)
 
     async def measure(self) -> None:
         await self.measure_admits()
@@ -138,7 +138,7 @@ class Filled:
         settle.add_to(self.costs["settle"], lent)
 
     def _links(self) -> list[Candidate]:
-        """Links to some sites' pages, no two to the same. The new ones are pages nobody has asked for yet."""
+        """Links to some sites' pages, no two to the same. The new ones are pages not yet requested."""
         known = ADMIT_BATCH - int(ADMIT_BATCH * NEW_SHARE)
         sites = max(ADMIT_SITES, math.ceil(known / self.size.pages))
         chosen = self.chance.sample(range(self.size.domains), sites)
@@ -156,27 +156,27 @@ class Filled:
         """Leave only what was seen, as if all had been fetched."""
         for partition in range(PARTITIONS):
             prefix = keys.queue_prefix(self.frontier.run, partition)
-            domains = await self.door.command("ZRANGE", keys.ready(self.frontier.run, partition), 0, -1)
+            domains = await self.client.command("ZRANGE", keys.ready(self.frontier.run, partition), 0, -1)
             for batch in _batches((f"{prefix}1:{domain.decode()}" for domain in domains), 500):
-                await self.door.command("DEL", *batch)
-            await self.door.command("DEL", keys.ready(self.frontier.run, partition))
-            await self.door.command("HSET", keys.meta(self.frontier.run, partition), "waiting", 0)
+                await self.client.command("DEL", *batch)
+            await self.client.command("DEL", keys.ready(self.frontier.run, partition))
+            await self.client.command("HSET", keys.meta(self.frontier.run, partition), "waiting", 0)
 
     async def forget_seen(self) -> int:
         """Forget what was seen; returns the bytes that this frees."""
         full_bytes = self.server.used_bytes()
         for partition in range(PARTITIONS):
             run = self.frontier.run
-            count = int(await self.door.command("HGET", keys.meta(run, partition), "seen") or 0)
+            count = int(await self.client.command("HGET", keys.meta(run, partition), "seen") or 0)
             # Buckets are numbered from 0, one for every 200 fingerprints.
             names = (f"{keys.seen_prefix(run, partition)}{bucket}" for bucket in range(count // 200 + 1))
             for batch in _batches(names, 500):
-                await self.door.command("DEL", *batch)
+                await self.client.command("DEL", *batch)
         return full_bytes - self.server.used_bytes()
 
     async def seen(self) -> int:
         """How many URLs were ever admitted, those of the measurements included."""
-        counts = await self.door.pipeline(
+        counts = await self.client.pipeline(
             [("HGET", keys.meta(self.frontier.run, partition), "seen") for partition in range(PARTITIONS)]
         )
         return sum(int(count or 0) for count in counts)
@@ -242,7 +242,7 @@ async def measure_growth(report: Report, options: Options, name: str, what: str,
             show_costs(report, options, "seen", "URLs seen, none waiting", filled, ("admit",))
         await show_memory(report, options, name, what, filled, memory)
         for each in filled:
-            await each.door.close()
+            await each.client.close()
 
 
 async def take_turns(
@@ -281,7 +281,7 @@ def show_costs(
 async def show_memory(
     report: Report, options: Options, name: str, what: str, filled: list[Filled], memory: Mapping[Size, int]
 ) -> None:
-    """Tell what each took when it was full. Destroys the frontiers."""
+    """Report the memory of each when it was full. Destroys the frontiers."""
     table = report.table(
         f"Redis bytes a URL, by {what}", "frontier", "seen", "waiting, its domain included", "both"
     )
@@ -314,7 +314,7 @@ async def measure_tiny(report: Report, options: Options, size: Size) -> None:
         filled = await Filled.open(size, server)
         memory = {size: server.used_bytes() - filled.empty_bytes}
         await show_memory(report, options, "tiny", "URLs of domains with hardly any", [filled], memory)
-        await filled.door.close()
+        await filled.client.close()
 
 
 async def measure_peer(report: Report, options: Options, urls: int) -> None:
@@ -322,21 +322,21 @@ async def measure_peer(report: Report, options: Options, urls: int) -> None:
     requests = min(urls, 100_000)
     table = report.table("Redis bytes, scrapy-redis' structures", "structure", "URLs", "bytes a URL")
     with RedisServer(options.redis_server) as server:
-        door = await Door.open(url=server.url, data_dir=Path())
+        client = await RedisClient.open(url=server.url, data_dir=Path())
         empty_bytes = server.used_bytes()
         for count, names in ((urls // 10, range(urls // 10)), (urls, range(urls // 10, urls))):
             prints = (sha1(b"%d" % name, usedforsecurity=False).hexdigest() for name in names)
             for batch in _batches(prints, 5000):
-                await door.command("SADD", "peer:dupefilter", *batch)
+                await client.command("SADD", "peer:dupefilter", *batch)
             table.add("dupefilter", f"{count:,}", f"{(server.used_bytes() - empty_bytes) / count:.1f}")
         empty_bytes = server.used_bytes()
         spider = Spider(name="peer")
         for page in range(requests):
             request = Request(url_of(page % 10_000, page)).to_dict(spider=spider)
-            await door.command("ZADD", "peer:requests", 0, picklecompat.dumps(request))
+            await client.command("ZADD", "peer:requests", 0, picklecompat.dumps(request))
         table.add("requests", f"{requests:,}", f"{(server.used_bytes() - empty_bytes) / requests:.1f}")
         table.notes.append("The zset is measured with 100,000 requests: filling more takes too long.")
-        await door.close()
+        await client.close()
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 
 PAGES = 2000
 ROUNDS = 9
-#: Issue 6 wants a handler of about this.
+#: The goal for a handler.
 TARGET_MS = 0.1
-#: A shared machine measures no better than this.
+#: The precision of a measurement on a shared machine.
 NOISE = 1.15
 BARE = "(a bare asyncio protocol that reads nothing)"
 CUT = f"{OURS}, as the web spider asks"

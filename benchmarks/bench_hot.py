@@ -21,12 +21,12 @@ from measuring import Goal, Options, RedisServer, Report, median, process_cpu_s,
 from page_server import Asked, PageServer
 
 from crawlproj.frontier.frontier import Frontier
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 DOMAINS = 2000
 QUICK_DOMAINS = 300
-#: Small, so that this is about whose turn it is: what a page costs by its size is told by `scale`.
+#: Small, so that only scheduling counts: `scale` measures what a page costs by its size.
 PAGE_BYTES = 2000
 #: So long after their start, and three delays, the shards know every robots.txt.
 WARM_S = 5.0
@@ -107,11 +107,11 @@ async def main(options: Options) -> None:
     found: defaultdict[Variant, list[Seen]] = defaultdict(list)
     for variant, one in watched:
         found[variant].append(seen(one, asked, variant))
-    tell(report, domains, found)
+    add_results(report, domains, found)
     report.finish(options)
 
 
-def tell(report: Report, domains: int, found: dict[Variant, list[Seen]]) -> None:
+def add_results(report: Report, domains: int, found: dict[Variant, list[Seen]]) -> None:
     table = report.table(
         f"{domains:,} domains",
         "delay, s",
@@ -189,15 +189,15 @@ async def fill(redis_server: str, sites: PageServer, domains: int, has_hot: bool
     """Return a snapshot of a frontier: admitting a million URLs takes longer than crawling from them."""
     path = folder / f"{has_hot}.rdb"
     with RedisServer(redis_server) as redis:
-        door = await Door.open(url=redis.url, data_dir=Path())
-        await Run.open(door, RUN, partitions=PARTITIONS)
-        frontier = Frontier(door, RUN, PARTITIONS)
+        client = await RedisClient.open(url=redis.url, data_dir=Path())
+        await Run.open(client, RUN, partitions=PARTITIONS)
+        frontier = Frontier(client, RUN, PARTITIONS)
         if has_hot:
             hot_urls = round((domains - 1) * URLS_EACH * HOT_SHARE / (1 - HOT_SHARE))
             await admit_pages(frontier, sites, range(1), hot_urls)
         await admit_pages(frontier, sites, range(1 if has_hot else 0, domains), URLS_EACH)
-        await door.command("SAVE")
-        await door.close()
+        await client.command("SAVE")
+        await client.close()
         shutil.copy(redis.folder / "dump.rdb", path)
     return path
 

@@ -7,19 +7,18 @@ from just before the URL is admitted until the simulated web sees the first requ
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from measuring import Goal, Options, RedisServer, Report, median, process_cpu_s, read_options, say
+from processes import start_scrapy
 
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.model.urls import canonicalise
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.process import SimwebProcess
@@ -28,13 +27,12 @@ from crawlproj.simweb.spec import WorldSpec
 PARTITIONS = 64
 RUN = "web"
 WAKES = 20
-#: Just after the last page the leader looks again soon, then less and less: that is not idling yet.
+#: Just after the last page the leader checks again soon, then less and less often: that is not idling yet.
 SETTLE_S = 30.0
 WATCH_S = 60.0
 #: Long enough for the shard to be at rest again, and not a multiple of any of its periods.
 BETWEEN_WAKES_S = 1.3
 PATIENCE_S = 60.0
-PROJECT = Path(__file__).parent.parent
 
 
 async def main(options: Options) -> None:
@@ -48,23 +46,23 @@ async def main(options: Options) -> None:
     ):
         report = Report(server.version)
         first, *others = (canonicalise(url) for url in simweb.seeds(wakes + 1))
-        door = await Door.open(url=server.url, data_dir=Path())
+        client = await RedisClient.open(url=server.url, data_dir=Path())
         shard = _start(Path(name), server, "crawl", "web", "-a", "shard=0")
         parser = _start(Path(name), server, "parser", "--run", RUN)
         try:
-            await _finish_one_page(door, first)
-            # Its own questions are not the shard's.
+            await _finish_one_page(client, first)
+            # Its commands must not count for the shard.
             parser.terminate()
             parser.wait(PATIENCE_S)
             say(f"   left alone for {settle_s:g} s, then watched for {watch_s:g} s")
             await asyncio.sleep(settle_s)
             await measure_rest(report, server, shard.pid, watch_s)
-            await measure_wakes(report, door, simweb, others)
+            await measure_wakes(report, client, simweb, others)
         finally:
             for child in (parser, shard):
                 child.kill()
                 child.wait()
-            await door.close()
+            await client.close()
     report.finish(options)
 
 
@@ -80,26 +78,20 @@ def _start(folder: Path, server: RedisServer, *command: str) -> subprocess.Popen
         "SCHEDULER_IDLE_BEFORE_CLOSE": "3600",
         "LOG_LEVEL": "ERROR",
     }
-    words = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", *command, *words],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.DEVNULL,
-    )
+    return start_scrapy(command, settings, log=None)
 
 
-async def _finish_one_page(door: Door, url: str) -> None:
+async def _finish_one_page(client: RedisClient, url: str) -> None:
     """Admit *url* and wait until it is fetched, parsed and stored, and nothing is left to do."""
-    run = await Run.open(door, RUN, partitions=PARTITIONS, shards=1)
-    await Frontier(door, RUN, PARTITIONS).admit([Candidate(url, depth=1)])
+    run = await Run.open(client, RUN, partitions=PARTITIONS, shards=1)
+    await Frontier(client, RUN, PARTITIONS).admit([Candidate(url, depth=1)])
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
-        figures = await run.figures()
-        if figures.stored and not figures.outstanding:
+        counters = await run.read_counters()
+        if counters.stored and not counters.outstanding:
             return
         await asyncio.sleep(0.1)
-    raise RuntimeError(f"{url} was not stored within {PATIENCE_S:g} s; figures: {figures}.")
+    raise RuntimeError(f"{url} was not stored within {PATIENCE_S:g} s; counters: {counters}.")
 
 
 async def _first_request_ms(simweb: SimwebProcess, prefix: str) -> float:
@@ -111,7 +103,7 @@ async def _first_request_ms(simweb: SimwebProcess, prefix: str) -> float:
         if starts:
             return min(starts)
         await asyncio.sleep(0.1)
-    raise RuntimeError(f"Nobody asked for {prefix} within {PATIENCE_S:g} s.")
+    raise RuntimeError(f"{prefix} was not requested within {PATIENCE_S:g} s.")
 
 
 async def measure_rest(report: Report, server: RedisServer, pid: int, watch_s: float) -> None:
@@ -128,17 +120,14 @@ async def measure_rest(report: Report, server: RedisServer, pid: int, watch_s: f
     )
     report.goals += [
         Goal(
-            f"CPU of an idle shard, {PARTITIONS} partitions",
-            "< 1 %",
-            f"{cpu_percent:.2f} %",
-            cpu_percent < 1,
+            f"CPU of an idle shard, {PARTITIONS} partitions", "< 1 %", f"{cpu_percent:.2f} %", cpu_percent < 1
         ),
         Goal("Redis commands of an idle shard", "< 10/s", f"{rate:.1f}/s", rate < 10),
     ]
 
 
-async def measure_wakes(report: Report, door: Door, simweb: SimwebProcess, urls: list[str]) -> None:
-    frontier = Frontier(door, RUN, PARTITIONS)
+async def measure_wakes(report: Report, client: RedisClient, simweb: SimwebProcess, urls: list[str]) -> None:
+    frontier = Frontier(client, RUN, PARTITIONS)
     waits_ms = []
     for url in urls:
         await asyncio.sleep(BETWEEN_WAKES_S)
@@ -146,9 +135,7 @@ async def measure_wakes(report: Report, door: Door, simweb: SimwebProcess, urls:
         await frontier.admit([Candidate(url)])
         waited_ms = await _first_request_ms(simweb, url.rstrip("/")) - before_ms
         if waited_ms < 0:
-            raise RuntimeError(
-                f"{url} was asked for before it was admitted, so this tells nothing of waking."
-            )
+            raise RuntimeError(f"{url} was asked for before it was admitted, so waking was not measured.")
         waits_ms.append(waited_ms)
     table = report.table(
         f"waking of an idle shard, {len(urls)} times", "median ms", "shortest", "longest", "all"

@@ -8,12 +8,12 @@ The truth is that of four public collections; give the directory that holds thei
     flairNLP/fundus                                    day, authors
 
 Each clone is in a directory OWNER+NAME. Of all but WCXB every second page, ordered by name, is held out,
-unless another collection has it among those that are not: nobody looked at them while writing the rules.
+unless another collection has it among those that are not: the rules were written without looking at them.
 
 Right is a day that is the day of the truth, as the page writes it; authors with the same words, in any order;
 a site or a kind of the same name. Precision is of the pages where both the truth and the program say
 something, recall of those where the truth does. Often the truth is the day that a reader sees, which may be
-that of the last change, and sometimes the day in another time zone: the second table tells these apart.
+that of the last change, and sometimes the day in another time zone: the second table separates these.
 
 The peers are measured if they are installed: ``pip install htmldate trafilatura``.
 """
@@ -232,7 +232,7 @@ def scores_of(pages: list[Gold], found: list[Found], field: str) -> str:
 
 
 def reasons_of(pages: list[Gold], declared: list[Metadata]) -> Counter[str]:
-    """Return how the days we give stand to those of the truth."""
+    """Return how our days compare with the true ones."""
     reasons: Counter[str] = Counter()
     for page, metadata in zip(pages, declared, strict=True):
         if not page.published or metadata.published is None:
@@ -300,7 +300,7 @@ def measure(pages: list[Gold]) -> tuple[list[Metadata], float]:
     """Return what we read of *pages*, and the CPU of one in ms, without the parse."""
     heads = [head_of(page.body) for page in pages]
     gc.collect()
-    # As a parser does: what lives on is nothing for the collector.
+    # As a parser does: long-lived objects are hidden from the collector.
     gc.freeze()
     best_s = float("inf")
     declared: list[Metadata] = []

@@ -17,9 +17,9 @@ from crawling import Web, crawl
 from measuring import Goal, Options, RedisServer, Report, median, read_options, say, spread
 
 from crawlproj.observe.exposition import exposition
-from crawlproj.observe.ledger import Told
 from crawlproj.observe.metrics import Metrics
-from crawlproj.observe.process import ProcessFigures
+from crawlproj.observe.process import Heartbeat
+from crawlproj.observe.slots import ProcessMetrics
 
 REPEATS = 5
 SCRAPE_EVERY_S = 5.0
@@ -28,7 +28,7 @@ _SCRAPES = 50
 
 
 class Scraper:
-    """Asks as Prometheus would, a little more often than most have it."""
+    """Scrapes as Prometheus would, a little more often than usual."""
 
     def __init__(self, port: int) -> None:
         self.answers = 0
@@ -69,12 +69,12 @@ def counting_ms() -> float:
 
 def scrape_ms() -> float:
     """Return what one scrape costs a process with 200 connections."""
-    metrics, figures = Metrics(), ProcessFigures()
+    metrics, figures = Metrics(), Heartbeat()
     figures.show_in(metrics)
     sockets = [socket.socket() for _ in range(200)]
     begun_s = time.process_time()
     for _ in range(_SCRAPES):
-        exposition("web", [Told("shard", 0, metrics.snapshot(), is_live=True)])
+        exposition("web", [ProcessMetrics("shard", 0, metrics.snapshot(), is_live=True)])
     used_s = time.process_time() - begun_s
     for one in sockets:
         one.close()
@@ -83,12 +83,12 @@ def scrape_ms() -> float:
 
 
 async def measure(options: Options, report: Report) -> None:
-    # The first pages are left out: with them go imports, the first scrape and the first look at the run.
+    # The first pages are left out: they include imports, the first scrape and the first read of the run.
     web = Web(sites=100, first=3000, pages=1000 if options.quick else 25_000, parse=False)
     costs: dict[str, list[float]] = {"without": [], "with": []}
     scrapes = []
     for repeat in range(1 if options.quick else REPEATS):
-        # Now the one first, now the other: what warms up or grows tired is shared.
+        # They alternate in going first, so that warming up affects both.
         for name in list(costs) if repeat % 2 else reversed(list(costs)):
             port = random.randrange(20_000, 30_000)
             web.settings.clear()
@@ -99,7 +99,7 @@ async def measure(options: Options, report: Report) -> None:
                 scrapes.append(scraper.answers)
             say(f"   {repeat + 1}: {name} {costs[name][-1]:.3f} ms a page, {scraper.answers} scrapes")
     if not all(scrapes):
-        raise RuntimeError("Nobody answered a scrape: what was measured is not what was meant.")
+        raise RuntimeError("No scrape was answered, so their cost was not measured.")
     table = report.table(
         f"CPU of a shard, ms a page, {web.pages:,} pages; metrics on and off",
         "metrics",

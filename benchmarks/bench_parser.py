@@ -23,7 +23,7 @@ from pathlib import Path
 from bench_extract import cpu_ms, documents, scrapy_reads
 from measuring import Goal, Options, RedisServer, Report, median, process_cpu_s, read_options, spread
 
-from crawlproj.config import load_config
+from crawlproj.config import Config, load_config
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.pages.envelope import pack
@@ -32,7 +32,7 @@ from crawlproj.parsing import worker
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.memory import settle_memory
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 
 RUN = "bench"
@@ -61,7 +61,7 @@ class Measured:
     cpu_s: float
     redis_s: float
     stored_bytes: int
-    #: Pages parsed and resident bytes, again and again.
+    #: Samples of pages parsed and resident bytes.
     memory: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -92,9 +92,9 @@ def main() -> None:
 
 
 async def measure(server: RedisServer, data: Path, bodies: list[Page], total: int) -> Measured:
-    door = await Door.open(url=server.url, data_dir=data)
-    run = await Run.open(door, RUN, partitions=64)
-    queue = PageQueue(door, RUN)
+    client = await RedisClient.open(url=server.url, data_dir=data)
+    run = await Run.open(client, RUN, partitions=64)
+    queue = PageQueue(client, RUN)
     settings = {"REDIS_URL": server.url, "CRAWL_DATA": data, "LOG_LEVEL": "WARNING"}
     guard = subprocess.Popen(  # noqa: ASYNC220  # nothing else runs here
         [sys.executable, "-m", "scrapy", "parser", "--run", RUN]
@@ -103,12 +103,12 @@ async def measure(server: RedisServer, data: Path, bodies: list[Page], total: in
     )
     try:
         # Each document once: what they take on the disk without copies beside them, and first use of all.
-        await _feed(door, queue, bodies, range(len(bodies)), guard)
+        await _feed(client, queue, bodies, range(len(bodies)), guard)
         await _all_stored(run, queue)
         stored_bytes = sum(file.stat().st_size for file in (data / "runs" / RUN / "pages").iterdir())
         parser = _child_of(guard.pid)
         found = Measured(total, time.monotonic(), process_cpu_s(parser), server.cpu_s(), stored_bytes)
-        await _feed(door, queue, bodies, range(len(bodies), len(bodies) + total), guard, found, parser)
+        await _feed(client, queue, bodies, range(len(bodies), len(bodies) + total), guard, found, parser)
         await _all_stored(run, queue)
         found.seconds = time.monotonic() - found.seconds
         found.cpu_s = process_cpu_s(parser) - found.cpu_s
@@ -117,7 +117,7 @@ async def measure(server: RedisServer, data: Path, bodies: list[Page], total: in
         guard.wait(30)
     finally:
         guard.kill()
-        await door.close()
+        await client.close()
     return found
 
 
@@ -125,7 +125,7 @@ async def besides_extraction(
     server: RedisServer, data: Path, bodies: list[Page], run: str
 ) -> tuple[float, float]:
     """Return CPU ms a page, of Python and of Redis, of all that a parser does but extraction."""
-    said = [extract(page, ExtractOptions()) for page in bodies]
+    said = [extract(page, ExtractOptions(Config())) for page in bodies]
     pages: list[Page] = []
     known: dict[str, Extract] = {}
     for site in range(MIXED_SITES):
@@ -137,18 +137,18 @@ async def besides_extraction(
             )
     random.Random(0).shuffle(pages)
     settle_memory()
-    door = await Door.open(url=server.url, data_dir=data)
-    await Run.open(door, run, partitions=64)
+    client = await RedisClient.open(url=server.url, data_dir=data)
+    await Run.open(client, run, partitions=64)
     for first in range(0, len(pages), 100):
-        await door.command("RPUSH", keys.pages(run), *map(pack, pages[first : first + 100]))
+        await client.command("RPUSH", keys.pages(run), *map(pack, pages[first : first + 100]))
 
     async def is_over() -> bool:
         return True
 
     parser = worker.Parser(
         name=run,
-        queue=PageQueue(door, run),
-        frontier=Frontier(door, run, 64),
+        queue=PageQueue(client, run),
+        frontier=Frontier(client, run, 64),
         directory=data / run,
         config=load_config({"CRAWL_DATA": data}),
         is_over=is_over,
@@ -160,7 +160,7 @@ async def besides_extraction(
     finally:
         worker.extract = extract  # type: ignore[attr-defined]
     python_s, redis_s = time.process_time() - python_s, server.cpu_since_s(redis_s)
-    await door.close()
+    await client.close()
     return python_s / len(pages) * 1000, redis_s / len(pages) * 1000
 
 
@@ -168,12 +168,12 @@ async def _all_stored(run: Run, queue: PageQueue) -> None:
     while await queue.length():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await run.ask_to_commit()
-    while (await run.figures()).unstored:  # noqa: ASYNC110
+    while (await run.read_counters()).unstored:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
 async def _feed(
-    door: Door,
+    client: RedisClient,
     queue: PageQueue,
     bodies: list[Page],
     numbers: range,
@@ -188,8 +188,8 @@ async def _feed(
             page, site = bodies[number % len(bodies)], number // len(bodies) % SITES
             batch.append(pack(_on_site(page, site, number)))
         size = sum(len(page) for page in batch)
-        await door.command("RPUSH", keys.pages(RUN), *batch)
-        await door.command("HINCRBY", keys.page_counters(RUN), "queued_bytes", size)
+        await client.command("RPUSH", keys.pages(RUN), *batch)
+        await client.command("HINCRBY", keys.page_counters(RUN), "queued_bytes", size)
         while (length := await queue.length()) > QUEUED:
             if guard.poll() is not None:
                 raise RuntimeError(f"the parser ended with {guard.returncode}")

@@ -1,4 +1,4 @@
-"""How many pages of servers that get HTTP wrong are had: by curl, by Scrapy's handlers, by ours.
+"""How many pages of servers that get HTTP wrong are fetched: by curl, by Scrapy's handlers, by ours.
 
 Nine kinds of wrong that browsers and curl tolerate; a page counts if its body is whole.
 """

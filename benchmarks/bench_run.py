@@ -7,16 +7,15 @@ is the first request that is not for a robots.txt. CPU per page is that of all b
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from measuring import Goal, Options, RedisServer, Report, median, process_cpu_s, read_options
+from processes import start_scrapy
 
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.process import SimwebProcess
@@ -25,7 +24,6 @@ from crawlproj.simweb.spec import WorldSpec
 STARTS = 7
 PATIENCE_S = 300.0
 LOOK_EVERY_S = 0.2
-PROJECT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +68,10 @@ def crawl(server: RedisServer, spec: WorldSpec, *, shards: int, delay_s: float) 
             "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
             "DOWNLOAD_DELAY": str(delay_s),
         }
-        words = [word for pair in settings.items() for word in ("-s", "=".join(pair))]
-        run = ["run", str(seeds), "--run", Path(name).name, "--shards", str(shards), "--parsers", "1", *words]
+        run = ["run", str(seeds), "--run", Path(name).name, "--shards", str(shards), "--parsers", "1"]
         before_s = _cpu_of_children_s()
         started_ms = time.time() * 1000
-        process = subprocess.Popen(
-            [sys.executable, "-m", "scrapy", *run],
-            cwd=PROJECT,
-            env=os.environ | {"PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = start_scrapy(run, settings)
         supervisor_percent = _watch(process)
         ended_ms = time.time() * 1000
         cpu_s = _cpu_of_children_s() - before_s

@@ -8,15 +8,13 @@ does not even parse. Only the time between spider_opened and spider_closed count
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import Goal, Options, RedisServer, Report, median, read_options, say, spread
+from measuring import Goal, Options, RedisServer, Report, interleaved, median, read_options, spread
+from processes import PROJECT, cpu_of_child_s, start_scrapy
 
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.process import SimwebProcess
@@ -26,8 +24,6 @@ REPEATS = 3
 #: The default of our settings; Scrapy's own default is 16.
 CONCURRENT_REQUESTS = 128
 PATIENCE_S = 300
-HERE = Path(__file__).parent
-PROJECT = HERE.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +54,18 @@ class Web:
         ):
             folder = Path(name)
             seeds = _write(folder / "seeds.txt", simweb.seeds())
-            common = [
-                "-s",
-                f"CRAWL_DATA={folder / 'data'}",
-                "-s",
-                f"REDIS_URL={server.url}",
-                "-s",
-                "CRAWL_ALLOW_ADDRESSES=127.0.0.0/8",
-                "-s",
-                "DOWNLOAD_DELAY=0",
-            ]
+            common = {
+                "CRAWL_DATA": folder / "data",
+                "REDIS_URL": server.url,
+                "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+                "DOWNLOAD_DELAY": 0,
+            }
             before_s = server.cpu_s()
-            parser = _start(["parser", "--run", "web", *common], PROJECT)
+            parser = start_scrapy(["parser", "--run", "web"], common)
             try:
-                shard = ["crawl", "web", "-a", "shard=0", "-a", f"seeds={seeds}", *common]
-                fetch_s = _crawl(shard, folder, PROJECT)
-                parse_s = _cpu_of_child(parser)
+                shard = ["crawl", "web", "-a", "shard=0", "-a", f"seeds={seeds}"]
+                fetch_s = _crawl(shard, common, folder, PROJECT)
+                parse_s = cpu_of_child_s(parser)
             finally:
                 parser.kill()
             redis_s = server.cpu_since_s(before_s)
@@ -90,52 +82,28 @@ class Web:
         with tempfile.TemporaryDirectory() as name, SimwebProcess(self.spec, Path(name)) as simweb:
             folder = Path(name)
             seeds = _write(folder / "seeds.txt", urls(simweb))
-            spider = [
-                "runspider",
-                str(HERE / "stock_spider.py"),
-                "-a",
-                f"seeds={seeds}",
-                "-a",
-                f"follow={follow}",
-            ]
-            settings = ["-s", "ROBOTSTXT_OBEY=1", "-s", "DOWNLOAD_DELAY=0"]
+            stock = str(PROJECT / "benchmarks" / "stock_spider.py")
+            spider = ["runspider", stock, "-a", f"seeds={seeds}", "-a", f"follow={follow}"]
+            settings = {"ROBOTSTXT_OBEY": 1, "DOWNLOAD_DELAY": 0}
             # Outside the project: none of our settings may reach it.
-            fetch_s = _crawl([*spider, *settings], folder, folder)
+            fetch_s = _crawl(spider, settings, folder, folder)
             return Cost(1000 * fetch_s / _pages_served(simweb))
 
 
-def _crawl(arguments: list[str], folder: Path, cwd: Path) -> float:
+def _crawl(arguments: list[str], settings: dict[str, object], folder: Path, cwd: Path) -> float:
     cpu_file, log = folder / "cpu.json", folder / "crawl.log"
-    options = {
-        "BENCH_CPU_FILE": str(cpu_file),
+    more = {
+        "BENCH_CPU_FILE": cpu_file,
         "EXTENSIONS": json.dumps({"cpu_stats.CpuStats": 0}),
-        "CONCURRENT_REQUESTS": str(CONCURRENT_REQUESTS),
+        "CONCURRENT_REQUESTS": CONCURRENT_REQUESTS,
         "LOG_LEVEL": "INFO",
-        "LOG_FILE": str(log),
+        "LOG_FILE": log,
     }
-    words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
-    ended = _start([*arguments, *words], cwd).wait(PATIENCE_S)
+    ended = start_scrapy(arguments, settings | more, cwd=cwd).wait(PATIENCE_S)
     if ended != 0 or not cpu_file.exists():
         raise RuntimeError(f"scrapy {arguments[0]} ended with {ended}:\n{log.read_text()[-3000:]}")
     used_s: float = json.loads(cpu_file.read_text())["cpu_s"]
     return used_s
-
-
-def _start(arguments: list[str], cwd: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)])},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _cpu_of_child(child: subprocess.Popen[bytes]) -> float:
-    """Wait for the end of *child*; its CPU time, starting Python included."""
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _write(path: Path, urls: list[str]) -> Path:
@@ -161,11 +129,7 @@ def main(options: Options) -> None:
         "stock Scrapy, fetch only": web.crawl_fetch_only,
         "ours": web.crawl_ours,
     }
-    costs: dict[str, list[Cost]] = {name: [] for name in crawls}
-    for repeat in range(1 if options.quick else REPEATS):
-        for name, crawl in crawls.items():
-            costs[name].append(crawl())
-            say(f"   {repeat + 1}: {name}: {costs[name][-1].fetch:.2f} ms a page")
+    costs = interleaved(crawls, 1 if options.quick else REPEATS)
     table = report.table(
         f"CPU ms per page, {spec.domains * pages:,} pages of {spec.domains} domains, no delay",
         "crawler",

@@ -34,7 +34,7 @@ def cpu_s(pid: int) -> float:
 
 
 class Client(asyncio.Protocol):
-    """Asks for one URL after the other on one connection; counts bytes, looks at nothing."""
+    """Asks for one URL after the other on one connection; counts bytes, reads nothing."""
 
     def __init__(self, requests: list[bytes], done: asyncio.Future[int]) -> None:
         self._requests = iter(requests)

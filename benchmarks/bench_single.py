@@ -7,25 +7,21 @@ the first and the last request that the web saw. Rates and lags depend on who el
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from measuring import Goal, Options, RedisServer, Report, median, read_options, say, spread
+from measuring import Goal, Options, RedisServer, Report, interleaved, median, read_options, spread
+from processes import cpu_of_child_s, start_scrapy
 
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 
 REPEATS = 3
-HERE = Path(__file__).parent
-PROJECT = HERE.parent
 EXTENSIONS = {
-    "crawlproj.single.InlineParser": 0,
+    "crawlproj.shard.single.InlineParser": 0,
     "crawlproj.extensions.collector.CalmCollector": 0,
     "loop_lag.LoopLag": 0,
 }
@@ -56,34 +52,14 @@ def crawl(spec: WorldSpec, redis_server: str, *commands: str) -> Measured:
             "EXTENSIONS": json.dumps(EXTENSIONS),
             "BENCH_LAG_FILE": folder / "lag.json",
         }
-        words = [f"--set={key}={value}" for key, value in settings.items()]
-        children = [_start([*command.format(folder=folder).split(), *words]) for command in commands]
-        cpu_s = sum(_cpu_of(child) for child in children)
+        children = [start_scrapy(command.format(folder=folder).split(), settings) for command in commands]
+        cpu_s = sum(map(cpu_of_child_s, children))
         simweb.stop()
         served = [seen for seen in read_log(simweb.log_path) if not seen.url.endswith("/robots.txt")]
         took_s = (max(seen.end_ms for seen in served) - min(seen.start_ms for seen in served)) / 1000
         lag = json.loads((folder / "lag.json").read_text())
     pages = len(served)
     return Measured(pages / took_s, 1000 * cpu_s / pages, lag["p99_ms"], lag["max_ms"])
-
-
-def _start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", *arguments],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)])},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _cpu_of(child: subprocess.Popen[bytes]) -> float:
-    """Wait for the end of *child*; the CPU time of it and of its own children."""
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise RuntimeError(f"{child.args!r} ended with {child.returncode}; run it by hand.")
-    return usage.ru_utime + usage.ru_stime
 
 
 def main(options: Options) -> None:
@@ -100,11 +76,7 @@ def main(options: Options) -> None:
             spec, options.redis_server, "crawl web -ashard=0 -aseeds={folder}/seeds.txt", "parser"
         ),
     }
-    found: dict[str, list[Measured]] = {name: [] for name in crawls}
-    for repeat in range(1 if options.quick else REPEATS):
-        for name, measure in crawls.items():
-            found[name].append(measure())
-            say(f"   {repeat + 1}: {name}: {found[name][-1]}")
+    found = interleaved(crawls, 1 if options.quick else REPEATS)
     table = report.table(
         f"{spec.domains * pages:,} pages of {spec.domains} domains, no delay",
         "crawl",

@@ -1,17 +1,15 @@
 """Half an hour at full speed in a web with faults: do descriptors, memory and Redis connections stay flat?
 
-A whole crawl (`scrapy run`, two shards) is looked at every few seconds through the figures that its processes
+A whole crawl (`scrapy run`, two shards) is sampled every few seconds through the figures that its processes
 write down. The first third is left out: caches fill. What grows is what a straight line through the rest
 rises by, and more than chance would have it.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -19,20 +17,20 @@ from pathlib import Path
 
 from measuring import Goal, Options, RedisServer, Report, read_options, say
 from plots import RESULTS
+from processes import start_scrapy
 
 from crawlproj.charts import line_chart
-from crawlproj.observe.ledger import read_all
+from crawlproj.observe.slots import read_processes
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 
 SECONDS = 1800
 QUICK_SECONDS = 45
-PROJECT = Path(__file__).parent.parent
 PORT = 21_000
-#: Flat is what rises by less than this share of its mean, or than so many standard errors.
+#: Flat means a rise below this share of the mean, or below this many standard errors.
 MOST_GROWTH = 0.05
 ERRORS = 3.0
-#: Figures by their metric, and what they are drawn in.
+#: RunCounters by their metric, and what they are drawn in.
 FIGURES = {"memory_bytes": "MB", "open_descriptors": "descriptors", "redis_connections": "connections"}
 
 #: Seconds and value, by figure and process.
@@ -77,25 +75,18 @@ def _start(folder: Path, seeds: Path, redis: RedisServer, seconds: int) -> subpr
         "CRAWL_METRICS_PORT": str(PORT),
         "CRAWL_FIGURES_SECONDS": str(seconds / 360),
     }
-    words = [word for pair in settings.items() for word in ("-s", "=".join(pair))]
     arguments = [str(seeds), "--shards", "2", "--parsers", "1", "--max-seconds", str(seconds), "--run", "web"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", "run", *arguments, *words],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    return start_scrapy(["run", *arguments], settings)
 
 
 def _look(folder: Path, now_s: float, courses: Courses, *, live_s: float) -> None:
-    """Add what processes have told to *courses*, unless it is older than *live_s*, ten times the interval."""
-    for told in read_all(folder, live_s):
-        gauges = told.snapshot.gauges
+    """Add what processes published to *courses*, unless it is older than *live_s*, ten times the interval."""
+    for process in read_processes(folder, live_s):
+        gauges = process.snapshot.gauges
         for figure in FIGURES:
-            if told.is_live and figure in gauges:
+            if process.is_live and figure in gauges:
                 value = sum(gauges[figure].values()) / (1e6 if figure == "memory_bytes" else 1)
-                courses[figure][f"{told.kind} {told.number}"].append((now_s, value))
+                courses[figure][f"{process.kind} {process.number}"].append((now_s, value))
 
 
 def growth_of(course: list[tuple[float, float]]) -> tuple[float, float, float]:

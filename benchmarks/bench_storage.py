@@ -35,7 +35,7 @@ TEXT_CHARS = 12_000
 LEAST_CHARS = 3000
 #: Storing may take this share of the millisecond a parser has for a page.
 TARGET_MS = 0.15
-#: Importing these does something, or they are no documentation.
+#: Importing these has side effects, or they are not documentation.
 NOT_READ = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "msilib", "test", "tkinter", "turtle"}
 
 

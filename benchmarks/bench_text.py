@@ -71,7 +71,7 @@ def texts_of(read: Callable[[bytes], str], pages: Sequence[GoldPage]) -> list[st
 
 
 def cpu_s(read: Callable[[bytes], object], pages: Sequence[GoldPage]) -> float:
-    """CPU time for all pages, the best of two passes: neighbours on the machine only add."""
+    """CPU time for all pages, the best of two passes: other load on the machine only adds."""
     best = float("inf")
     for _ in range(2):
         start_s = time.process_time()

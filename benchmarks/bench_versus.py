@@ -4,7 +4,7 @@ On wild pages (those of ``--pages DIR``, or made ones that resemble them), compr
 sends them; or, with ``--corpus docs``, on documentation, plain, where there is little but text.
 Crawlers take turns, several rounds. After each crawl the pages that it stored are checked: exactly those of
 the corpus, and of each the same words. What starting and ending cost is measured by a crawl of the same hosts
-with one small page each, in the same round; it is told apart, and taken off where 'per page' is said.
+with one small page each, in the same round; it is listed separately and subtracted from 'per page' figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crawlproj.charts import bar_chart, stacked_bars
 
 ROUNDS = 3
 PATIENCE_S = 1800.0
-#: Of every so many pages the words are compared.
+#: The words of every Nth page are compared.
 CHECK_EVERY = 10
 RESULTS = Path(__file__).parent / "results"
 KINDS = ("fetch", "parse", "supervisor", "redis")
@@ -186,7 +186,7 @@ def check_words(crawler: Crawler, web: Web, stored: dict[str, str]) -> None:
 # --- The report -----------------------------------------------------------------------------------------
 
 
-def tell(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
+def add_results(report: Report, web: Web, results: dict[str, list[Measured]]) -> None:
     corpus = web.corpus
     table = report.table(
         f"the whole job on {web.title}: {corpus.page_count:,} of {corpus.mean_bytes / 1000:.0f} KB on "
@@ -342,7 +342,7 @@ def compare(report: Report, web: Web, options: Options, rounds: int, only: str) 
                 f"   {turn + 1}: {crawler.name}: {measured.cpu_ms():.2f} ms a page, {measured.rate:.0f} "
                 f"pages/s ({time.monotonic() - started_s:.0f} s)"
             )
-    tell(report, web, results)
+    add_results(report, web, results)
     judge(report, web, results)
     if not (options.quick or only):
         plot(report.tables[0], web, results)

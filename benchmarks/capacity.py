@@ -45,7 +45,7 @@ class Cost:
     source: str
 
 
-#: Where each figure is looked for, in this order, and what to assume where it was never measured.
+#: Where to search for each figure, in this order, and what to assume where it was never measured.
 PLACES: dict[str, tuple[str, list[Place], float]] = {
     "shard_ms": (
         "shard, CPU ms a page",

@@ -42,7 +42,7 @@ def make_handlers() -> dict[str, BaseDownloadHandler]:
 
 
 def run_in_reactor(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run *work* to its end on Scrapy's asyncio reactor; what it raises is raised here."""
+    """Run *work* to its end on Scrapy's asyncio reactor, and raise what it raises."""
     install_reactor("twisted.internet.asyncioreactor.AsyncioSelectorReactor")
     from twisted.internet import reactor as installed
 

@@ -63,7 +63,7 @@ class Crawler:
     written: str = ""
 
     def last_write_s(self, folder: Path) -> float:
-        """When the last page was written, by the monotonic clock; 0 if that says nothing."""
+        """When the last page was written, by the monotonic clock; 0 if unknown."""
         if not self.written:
             return 0.0
         last_s = max(path.stat().st_mtime for path in folder.glob(self.written))

@@ -1,6 +1,6 @@
 """The corpus on the web: every site on an address of its own, all on one port, answered from memory.
 
-A process of its own, so that its CPU counts for nobody. It writes down when it was asked for what.
+A process of its own, so that no crawler is charged for its CPU. It records every request and its time.
 """
 
 from __future__ import annotations

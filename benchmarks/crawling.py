@@ -1,6 +1,6 @@
 """A shard, and after it a parser, on sites of a page_server: what each costs and how much memory it takes.
 
-They run one after the other, so that they do not disturb each other: nobody parses while the shard fetches,
+They run one after the other, so that they do not disturb each other: no parser runs while the shard fetches,
 and the parser finds all pages in the queue. Their start is left out.
 """
 
@@ -11,7 +11,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -20,17 +19,17 @@ from pathlib import Path
 
 from measuring import RedisServer, process_cpu_s
 from page_server import PageServer
+from processes import start_scrapy
 
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import Door
+from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 
 RUN = "web"
 PARTITIONS = 64
-PROJECT = Path(__file__).parent.parent
 PATIENCE_S = 1800.0
 _LOOK_S = 0.1
 _ADMIT_AT_ONCE = 20_000
@@ -83,16 +82,16 @@ async def crawl(redis_server: str, web: Web) -> Cost:
         ) as server,
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
     ):
-        door = await Door.open(url=redis.url, data_dir=Path())
-        run = await Run.open(door, RUN, partitions=PARTITIONS)
-        await admit_pages(Frontier(door, RUN, PARTITIONS), server, range(web.sites), web.urls_each)
+        client = await RedisClient.open(url=redis.url, data_dir=Path())
+        run = await Run.open(client, RUN, partitions=PARTITIONS)
+        await admit_pages(Frontier(client, RUN, PARTITIONS), server, range(web.sites), web.urls_each)
         try:
             shard_ms, redis_ms, shard_mb = await _fetch(run, redis, web, Path(folder))
             if not web.parse:
                 return Cost(shard_ms, redis_ms, shard_mb)
             return Cost(shard_ms, redis_ms, shard_mb, *await _parse(run, redis, Path(folder), web.pages))
         finally:
-            await door.close()
+            await client.close()
 
 
 async def admit_pages(frontier: Frontier, server: PageServer, sites: range, urls_each: int) -> None:
@@ -119,7 +118,7 @@ async def _fetch(run: Run, redis: RedisServer, web: Web, folder: Path) -> tuple[
 
         async def until(pages: int) -> tuple[int, float, float]:
             await _until(lambda: _fetched(run, pages), shards)
-            fetched = (await run.figures()).fetched
+            fetched = (await run.read_counters()).fetched
             return fetched, sum(process_cpu_s(shard.pid) for shard in shards), redis.cpu_s()
 
         before, before_s, redis_before_s = await until(web.first)
@@ -139,23 +138,23 @@ async def _fetch(run: Run, redis: RedisServer, web: Web, folder: Path) -> tuple[
 
 async def _fetched(run: Run, pages: int) -> bool:
     """Whether all shards have begun and so many pages are fetched."""
-    figures = await run.figures()
-    return figures.owned == PARTITIONS and figures.fetched >= pages
+    counters = await run.read_counters()
+    return counters.owned == PARTITIONS and counters.fetched >= pages
 
 
 async def _parse(run: Run, redis: RedisServer, folder: Path, most: int) -> tuple[float, float, float]:
-    door, pages, queue = run.door, keys.pages(RUN), PageQueue(run.door, RUN)
-    await door.command("RENAME", pages, _ASIDE)
+    client, pages, queue = run.client, keys.pages(RUN), PageQueue(run.client, RUN)
+    await client.command("RENAME", pages, _ASIDE)
     # Those that came before the time was taken are too many of many sites.
-    await door.command("LTRIM", _ASIDE, -most - _PARSED_FIRST, -1)
-    await door.pipeline([("LMOVE", _ASIDE, pages, "LEFT", "RIGHT")] * _PARSED_FIRST)
-    left = int(await door.command("LLEN", _ASIDE))
+    await client.command("LTRIM", _ASIDE, -most - _PARSED_FIRST, -1)
+    await client.pipeline([("LMOVE", _ASIDE, pages, "LEFT", "RIGHT")] * _PARSED_FIRST)
+    left = int(await client.command("LLEN", _ASIDE))
     guard = start(["parser", "--run", RUN], redis, folder, {})
     try:
         await _until(lambda: _all_parsed(run, queue), [guard])
         parser = _child_of(guard.pid)
         before_s, redis_before_s = process_cpu_s(parser), redis.cpu_s()
-        await door.command("RENAME", _ASIDE, pages)
+        await client.command("RENAME", _ASIDE, pages)
         await _until(lambda: _all_parsed(run, queue), [guard])
         used_s, redis_s = process_cpu_s(parser) - before_s, redis.cpu_s() - redis_before_s
         return 1000 * used_s / left, 1000 * redis_s / left, resident_mb(parser)
@@ -168,7 +167,7 @@ async def _all_parsed(run: Run, queue: PageQueue) -> bool:
     """Whether nothing is queued or taken; if only open segments hold pages, they are asked to be closed."""
     if await queue.length():
         return False
-    if not (await run.figures()).unstored:
+    if not (await run.read_counters()).unstored:
         return True
     await run.ask_to_commit()
     return False
@@ -199,16 +198,10 @@ def start(
         "CRAWL_TRAP_VARIANTS": _UNBOUNDED,
         "LOG_LEVEL": "ERROR",
     }
-    # Nobody parses: the queue must not be what limits.
+    # No parser runs: the queue must not be the limit.
     for name in ("SOFT", "HARD", "SOFT_BYTES", "HARD_BYTES"):
         usual[f"CRAWL_PAGE_QUEUE_{name}"] = _UNBOUNDED
-    words = [word for pair in (usual | settings).items() for word in ("-s", "=".join(pair))]
-    return subprocess.Popen(
-        [sys.executable, "-m", "scrapy", *arguments, *words],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.DEVNULL,
-    )
+    return start_scrapy(arguments, usual | settings, log=None)
 
 
 def resident_mb(pid: int) -> float:

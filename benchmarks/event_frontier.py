@@ -19,7 +19,7 @@ from simulate_frontier import Course, Crew, Moment, Web
 
 from crawlproj.config import Config
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import Ended, Pacer
+from crawlproj.politeness.pacing import Ending, Pacer
 
 _DEFAULTS = Config()
 #: As in `Feed`.
@@ -173,7 +173,7 @@ class _Shard:
                 self.run.at(ended_s, partial(self._end, lease, domain, latency_s))
             else:
                 domain.has_robots = True
-                self.pacer.ask_first(lease)
+                self.pacer.fetch_robots_first(lease)
                 self.run.at(ended_s, partial(self._asked, lease, latency_s))
             if self.pacer.buffered < self.run.crew.lease_batch // 2:
                 self.stir(now_s + _LINGER_S)
@@ -193,12 +193,12 @@ class _Shard:
 
     def _asked(self, lease: Lease, latency_s: float) -> None:
         self.in_flight -= 1
-        self.pacer.asked(lease.domain, Ended(status=200, latency_s=latency_s), self.run.now_s)
+        self.pacer.robots_ended(lease.domain, Ending(status=200, latency_s=latency_s), self.run.now_s)
         self.take()
 
     def _end(self, lease: Lease, domain: _Domain, latency_s: float) -> None:
         self.in_flight -= 1
-        due_s, _ = self.pacer.ended(lease, Ended(status=200, latency_s=latency_s), self.run.now_s)
+        due_s, _ = self.pacer.ended(lease, Ending(status=200, latency_s=latency_s), self.run.now_s)
         self._ended.append((domain, due_s))
         self.stir(self.run.now_s + _LINGER_S)
         self.run.parse(domain)

@@ -14,14 +14,14 @@ from pathlib import Path
 from measuring import process_cpu_s
 
 _LOOK_EVERY_S = 0.025
-#: Looking for new processes costs more.
+#: Searching for new processes costs more.
 _LOOKS_PER_SEARCH = 10
 _END_WITHIN_S = 20.0
 
 
 @dataclass(slots=True)
 class Cost:
-    """CPU by kind is that seen at the last look, up to 25 ms before a process' end; that of all is exact."""
+    """CPU by kind is the last sample, up to 25 ms before a process ends; the total is exact."""
 
     cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     all_cpu_s: float = 0.0
@@ -74,7 +74,7 @@ def watch(children: list[subprocess.Popen[bytes]], kind_of: Callable[[str], str]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    # Asked first: a supervisor has children of its own to end.
+    # SIGTERM first: a supervisor has children of its own to stop.
     child.terminate()
     try:
         child.wait(_END_WITHIN_S)

@@ -11,7 +11,7 @@ from typing import Self
 from scrapy import signals
 from scrapy.crawler import Crawler
 
-#: How long each nap is; what it takes longer is the lag.
+#: How long each sleep is; any time beyond it is the lag.
 _NAP_S = 0.005
 
 

@@ -16,14 +16,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from crawlproj.redisio import embedded
 
+T = TypeVar("T")
 _READY_S = 20.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -95,7 +96,7 @@ class Report:
 
 
 def say(line: str) -> None:
-    """Progress, for whoever waits."""
+    """Print progress for the person waiting."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -106,6 +107,16 @@ def median(values: Sequence[float]) -> float:
 def spread(values: Sequence[float], form: str = ".1f") -> str:
     """All repetitions, so that a reader sees how noisy the machine was."""
     return " ".join(format(value, form) for value in sorted(values))
+
+
+def interleaved(measures: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
+    """Measure each in turn, *repeats* times, so that other load on the machine meets all of them."""
+    found: dict[str, list[T]] = {name: [] for name in measures}
+    for repeat in range(repeats):
+        for name, measure in measures.items():
+            found[name].append(measure())
+            say(f"   {repeat + 1}: {name}: {found[name][-1]}")
+    return found
 
 
 def process_cpu_s(pid: int) -> float:

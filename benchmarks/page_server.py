@@ -1,7 +1,7 @@
 """A web server for measuring whole crawls: any 127.a.b.c is a site, with pages of a given size.
 
-Runs as a process of its own, on a free port, until its input ends; then it writes down who asked for what
-when. Of five links of a page one is new, one leads to another site, and three are those of every page.
+Runs as a process of its own, on a free port, until its input ends; then it writes its access log.
+Of five links of a page one is new, one leads to another site, and three are those of every page.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from measuring import Goal, Options, Report
 from crawlproj.charts import line_chart
 
 RESULTS = Path(__file__).parent / "results"
-#: A cost that is the same at all sizes may still vary by so much.
+#: A cost that is the same at all sizes may still vary by this much.
 FLAT = 1.15
 
 Curve = Sequence[tuple[float, float]]
@@ -24,7 +24,7 @@ def draw(options: Options, name: str, title: str, x: str, y: str, curves: Mappin
 
 
 def want_flat(report: Report, what: str, curve: Curve) -> None:
-    """Tell whether the cost is the same from the second size on; the first is often too small to judge by."""
+    """Add the goal that the cost stays the same from the second size on; the first is often too small."""
     (smallest, first), *_, (largest, last) = curve[1:] if len(curve) > 2 else curve
     change = last / first if first else 1.0
     report.goals.append(

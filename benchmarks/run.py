@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def run_one(path: Path, options: list[str]) -> dict[str, Any] | None:
-    """Run a benchmark in a process of its own; returns its report with where and when, None if it broke."""
+    """Run a benchmark in a process of its own; returns its report with place and time, None if it failed."""
     where_and_when = circumstances()
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from crawlproj.politeness.pacing import DelayRules, Ended
+from crawlproj.politeness.pacing import DelayRules, Ending
 
 #: A class holds ranks that differ by this factor at most.
 _CLASS_WIDTH = 1.12
@@ -69,7 +69,7 @@ class Web:
         return float(max(1, round(min(size, self.largest))))
 
     def is_seed(self, rank: int) -> bool:
-        """Seeds are spread evenly: whoever wrote them knew names, not sizes."""
+        """Seeds are spread evenly: they were chosen by name, not by size."""
         return (rank + 1) * self.seeds // self.domains > rank * self.seeds // self.domains
 
 
@@ -105,7 +105,7 @@ class Crew:
         rules, normal, total_s = self.rules, NormalDist(0, self.latency_sigma), 0.0
         for at in range(_QUANTILES):
             latency_s = self.latency_median_s * math.exp(normal.inv_cdf((at + 0.5) / _QUANTILES))
-            rest = rules.rest(self.delay_s, Ended(status=200, latency_s=latency_s), 0)
+            rest = rules.rest(self.delay_s, Ending(status=200, latency_s=latency_s), 0)
             total_s += latency_s + rest.wait_s
         return total_s / _QUANTILES + self.turn_s
 
@@ -240,7 +240,7 @@ class _Flow:
         self._size_of_all = sum(each.unknown * each.size for each in self._classes)
         self._turn_s = crew.turn_of_domain_s
         self._capacity = min(crew.limits.values())
-        # Who fetches has robots.txt to fetch, too; parsers see pages only.
+        # Shards also fetch robots.txt; parsers see pages only.
         self._fetches = min(crew.limits["connections"], crew.limits["shard CPU"])
         self._parses = crew.limits["parser CPU"]
         # The first URL of a new domain waits in memory while its robots.txt is fetched and the delay after.

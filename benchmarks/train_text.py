@@ -270,7 +270,7 @@ def loss_of(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def is_for_checking(page: GoldPage) -> bool:
-    """A tenth of what is learnt from says how well it goes."""
+    """A tenth of the training data is used for validation."""
     return hashlib.sha256(page.name.encode()).digest()[0] % 10 == 0
 
 
@@ -325,7 +325,7 @@ def train(samples: list[Sample], known: np.ndarray, epochs: int, checked: list[S
 
 
 def array(name: str, values: np.ndarray) -> str:
-    """An array of C. Three digits are enough: more change no verdict worth the name."""
+    """An array of C. Three digits are enough: more change hardly any verdict."""
 
     def row(numbers: np.ndarray) -> str:
         return "{" + ",".join(f"{number:.3g}" for number in numbers) + "}"

@@ -49,7 +49,7 @@ def load_wild(folder: Path | None, pages_per_host: int) -> Corpus:
     else:
         files = [path for path in sorted(folder.rglob("*")) if path.name.endswith((".html", ".html.gz"))]
         wanted, source = min(HOSTS * pages_per_host, len(files)), folder.name
-        # Evenly over all of them; some may not do, so there are some more.
+        # Evenly over all of them; some may be unusable, so a few more are taken.
         step = max(1, len(files) // (wanted + wanted // 4 + 1))
         pages = list(_read(files[::step]))
     kept = [page for page in pages if _is_closed(_closed(page, ["/"]), {"/"})][:wanted]
@@ -89,7 +89,7 @@ def _read(files: list[Path]) -> Iterator[str]:
 def _site(pages: list[str]) -> Site:
     paths = ["/", *(f"/p/{number}.html" for number in range(1, len(pages)))]
     closed = [_closed(page, paths) for page in pages]
-    # Whatever else its pages link to, all can be reached.
+    # So that all pages can be reached, whatever else they link to.
     index = "".join(f'<li><a href="{path}">{path}</a></li>' for path in paths)
     closed[0] = _BODY.sub(lambda match: f"{match[0]}<ul>{index}</ul>", closed[0], count=1)
     return Site({path: page.encode() for path, page in zip(paths, closed, strict=True)})

@@ -1,4 +1,4 @@
-"""Stock Scrapy, as somebody who knows it well writes a spider that follows all links and keeps all text.
+"""Stock Scrapy, as an expert would write a spider that follows all links and keeps all text.
 
 What differs from the defaults is what Scrapy's page on broad crawls says, and the concurrency: 64 requests in
 all and 8 to a host.

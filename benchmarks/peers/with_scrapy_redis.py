@@ -18,7 +18,7 @@ class PagesSpider(RedisSpider):  # type: ignore[misc]
         "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
         # Otherwise the process that ends first empties queue and dupefilter for the other one, too.
         "SCHEDULER_PERSIST": True,
-        # Idle spiders look every five seconds; the second process may wait that long for its first work.
+        # Idle spiders poll every five seconds; the second process may wait that long for its first work.
         "MAX_IDLE_TIME_BEFORE_CLOSE": 8,
     }
 
