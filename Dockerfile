@@ -3,12 +3,12 @@
 
 FROM python:3.11-slim-bookworm AS packages
 COPY requirements.txt .
-# Into an environment without pip, and only wheels.
+# An environment without pip, from wheels only.
 RUN python -m venv --without-pip /venv \
  && pip --python /venv/bin/python install --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary=:all: --requirement requirements.txt
 
-# What reads HTML; the same Debian as below, with a compiler.
+# The HTML reader; the same Debian as below, with a compiler.
 FROM python:3.11-bookworm AS reader
 WORKDIR /build
 COPY setup.py pyproject.toml ./
@@ -16,7 +16,7 @@ COPY crawlproj/parsing/reader crawlproj/parsing/reader
 RUN python setup.py build_ext --build-lib . && test -f crawlproj/parsing/_reader.abi3.so
 
 FROM python:3.11-slim-bookworm
-# A number, not a name: Kubernetes' runAsNonRoot checks it. A new volume on /data gets the owner given here.
+# A numeric user, for Kubernetes' runAsNonRoot. A new volume on /data gets this owner.
 RUN useradd --system --uid 10001 --user-group --no-create-home crawl \
  && install --directory --owner=crawl --group=crawl /data
 COPY --from=packages /venv /venv
@@ -26,7 +26,7 @@ COPY profiles profiles
 COPY crawlproj crawlproj
 COPY --from=reader /build/crawlproj/parsing/_reader.abi3.so crawlproj/parsing/
 COPY deploy/health.py deploy/
-# Beforehand: the root of a container is read-only.
+# Compiled here, since the root of a container is read-only.
 RUN python -m compileall -q crawlproj
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

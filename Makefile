@@ -2,7 +2,9 @@
 #
 #   make crawl                     crawl the bundled simulated web
 #   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, URLs, or a profile)
-#   make test                      check, then every test
+#   make quick                     while you edit: most tests, in half a minute
+#   make test                      check, then every test, also on stock Scrapy, as a plain user, on the newest Python
+#   make chaos                     a crawl under faults by a seed, judged: make chaos SEED=1 PAGES=20000
 #   make bench                     the whole job on real pages beside its peers; benchmarks/README.md
 #
 # Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
@@ -14,6 +16,8 @@ RUN     ?=
 ARGS    ?=
 SEEDS   ?=
 CONTACT ?=
+SEED    ?= 1
+PAGES   ?= 20000
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -21,13 +25,13 @@ BIN  := $(VENV)/bin
 CRAWL_READY := $(VENV)/.crawl-ready
 DEV_READY   := $(VENV)/.dev-ready
 
-# What reads HTML. Where it cannot be built, a slower library does, and says so.
+# The HTML reader. Where it cannot be built, a slower library is used, with a notice.
 READER := crawlproj/parsing/_reader.abi3.so
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help crawl test check bench fmt lock clean
+.PHONY: help crawl quick test test-all test-stock test-user test-newest check chaos bench fmt lock clean
 
 help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
@@ -36,17 +40,49 @@ help:
 crawl: $(CRAWL_READY) $(READER)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
-# Three at once, a file each: the tests of real processes wait most of the time, and judge by what servers saw. They
-# begin, and the quick ones fill the gaps.
-TESTS = -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/redis tests/unit tests/house
-test: check
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(TESTS))
+# Three at once, a file each: many tests wait most of the time.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# All but what takes longest or changes seldom: crawls, shards that wait for each other, limits of the parser, the
+# simulated web, reports. Fewer examples of each property.
+LONG = tests/unit/simweb/* tests/unit/report/* tests/redis/test_feed*.py tests/redis/test_embedded.py \
+	$(patsubst %,tests/unit/parsing/test_%.py,extractor guard hostile reader second_opinion)
+quick: $(DEV_READY) $(READER)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(PYTEST) -q --hypothesis-profile quick $(if $(ARGS),$(ARGS),tests/unit tests/redis tests/house $(LONG:%=--ignore-glob '%'))
+
+test: $(if $(ARGS),check,test-all test-stock test-user test-newest)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
+
+test-all: check
+	$(PYTEST) tests
+
+# The other ways of `make test` run only the tests that could differ.
+
+# Every request through Scrapy's own engine.
+test-stock: $(DEV_READY) $(READER)
+	CRAWL_DIRECT=0 $(PYTEST) $(STOCK)
+STOCK = $(addprefix tests/e2e/test_,hostile.py large_pages.py logs.py politeness.py safety.py single_mode.py ways_on.py \
+	$(addprefix crawl.py::test_,a_rough_web_is_crawled_to_its_end the_others_take_over_from_a_killed_shard))
+
+# A fresh copy, as an unprivileged user, without a compiler.
+test-user: $(DEV_READY)
+	.ci/as-user $(BIN)/python
+
+# The newest Python installed, if it is newer than the one in use.
+test-newest: $(BIN)/python
+	.ci/on-newest $(BIN)/python $(VENV)-newest
 
 check: $(DEV_READY) $(READER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy crawlproj
 	$(BIN)/lint-imports
+
+# A seeded schedule of faults on the simulated web; ARGS="--only kill,stop" chooses kinds, --help lists them.
+chaos: $(DEV_READY) $(READER)
+	$(BIN)/python -m tests.chaos --seed $(SEED) --pages $(PAGES) $(ARGS)
 
 bench: $(DEV_READY) $(READER)
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -78,7 +114,7 @@ $(READER): setup.py $(wildcard crawlproj/parsing/reader/*.[ch]) | $(BIN)/python
 	     echo "Until then a slower library reads pages, whose texts are less exact."; }
 
 clean:
-	rm -rf $(VENV) $(READER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(VENV)-newest $(READER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes

@@ -1,6 +1,6 @@
-"""The health check of a container: are its processes there, and is none of them stuck?
+"""The health check of a container: are its processes running, and none of them stuck?
 
-``python deploy/health.py http://127.0.0.1:9410/metrics`` ends with 0 or 1, and says why in one line.
+``python deploy/health.py http://127.0.0.1:9410/metrics`` exits with 0 or 1, and prints why.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import sys
 import urllib.request
 
 TIMEOUT_S = 8.0
-#: A shard renews its hold several times within CRAWL_SHARD_LEASE_SECONDS (30 s); by now it has lost it.
+#: Twice CRAWL_SHARD_LEASE_SECONDS, within which a shard sends several heartbeats.
 OLDEST_HEARTBEAT_S = 60.0
 _SAMPLE = re.compile(r"^crawlproj_(\w+)(\{[^}]*\})? (\S+)", re.MULTILINE)
 
 
-def trouble_in(metrics: str) -> str:
-    """Return what is wrong with the processes that told *metrics*; '' when nothing is."""
+def problem_in(metrics: str) -> str:
+    """Return what is wrong with the processes of these *metrics*; '' if healthy."""
     samples = _SAMPLE.findall(metrics)
     if not any(name == "process_start_time_seconds" for name, _, _ in samples):
-        return "no process tells its figures"
+        return "no process reports metrics"
     for name, labels, value in samples:
-        # Infinite: it has no number yet, as it has just begun.
+        # Infinite: it has just started and has no number yet.
         if name == "heartbeat_age_seconds" and OLDEST_HEARTBEAT_S < float(value) < math.inf:
             return f"the last heartbeat is {float(value):.0f} s old: {labels}"
     return ""
@@ -30,12 +30,12 @@ def trouble_in(metrics: str) -> str:
 
 def main(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            trouble = trouble_in(answer.read().decode())
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            problem = problem_in(response.read().decode())
     except OSError as exc:
-        trouble = f"{url} does not answer: {exc}"
-    sys.stdout.write(f"{trouble or 'healthy'}\n")
-    return 1 if trouble else 0
+        problem = f"{url} is unreachable: {exc}"
+    sys.stdout.write(f"{problem or 'healthy'}\n")
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":
