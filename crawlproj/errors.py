@@ -79,6 +79,19 @@ class Fenced(CrawlError):
     exit_code = EXIT_FENCED
 
 
+class Replaced(Fenced):
+    """Another process has our shard number."""
+
+
+class SetBack(CrawlError):
+    """Redis came back with older data: what this process knew of it must be read again.
+
+    Raised instead of the first step that relies on it; nothing was sent.
+    """
+
+    exit_code = EXIT_REDIS
+
+
 class RequestNotSerialisable(CrawlError):
     """A request that cannot be written as JSON, so the frontier cannot store it."""
 

@@ -66,6 +66,7 @@ class Command(RunCommand):
         async with self.client() as client:
             # A parser may start before the first shard, so it creates the run if needed.
             run = await Run.open(client, self.run_name(opts), partitions=config.partitions)
+            run.watch()
             telemetry = Telemetry()
             telemetry.start(config, run, "parser")
             parser = Parser(

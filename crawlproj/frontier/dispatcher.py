@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from crawlproj.frontier.gate import Gate, Refusal, RobotsFetch
 from crawlproj.frontier.leases import Leases, LeaseState
+from crawlproj.frontier.rests import Rest, Rests
+from crawlproj.model.clock import boot_clock
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import origin_of
 from crawlproj.observe.metrics import Metrics
@@ -33,19 +33,6 @@ _WAKE_S = 0.01
 _FAILING = "failures"
 #: The robots.txt decision behind a refusal; any other refusal, and none, means that it allows the URL.
 _DECISIONS = {"robots": "disallowed", "robots_unreachable": "unavailable"}
-
-
-def boot_clock() -> float:
-    """Return seconds of a clock that keeps running while the process, or the machine, is asleep."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@dataclass(frozen=True, slots=True)
-class Parking:
-    """Why a domain is to be parked, and until when (infinite: for good)."""
-
-    reason: str
-    until_s: float
 
 
 class Dispatcher:
@@ -76,7 +63,8 @@ class Dispatcher:
         self.leases = Leases()
         #: What the feed sends next, besides the settlements of `leases`.
         self.candidates: list[Candidate] = []
-        self.parking: dict[str, Parking] = {}
+        self.parking: dict[str, Rest] = {}
+        self.rests = Rests()
         #: Until when this shard may fetch: after that it may have been replaced.
         self.owned_until_s = -math.inf
         self.is_paused = self.is_closing = False
@@ -222,6 +210,16 @@ class Dispatcher:
         for lease, next_at_s in leases:
             self._settle(Settlement(lease, Outcome.RETURNED), max(next_at_s, not_before_s))
 
+    def forget_all(self) -> None:
+        """Drop everything but the rests of domains: what Redis knows of it is not what we know."""
+        self.return_all()
+        self.leases.drop_outbox()
+
+    def park_again(self) -> None:
+        """Park what we had parked once more: Redis may have lost it."""
+        rests = self.rests.resting(self.clock())
+        self.parking.update({domain: rest for domain, rest in rests if rest.reason})
+
     def return_all(self) -> None:
         """Return everything, as this shard stops; requests in flight are dropped."""
         self.return_leases(self.pacer.withdraw())
@@ -249,7 +247,7 @@ class Dispatcher:
         """Keep nothing in memory of a domain that rests for long, or is parked."""
         if park:
             self.metrics.circuits_opened += park == _FAILING
-            self.parking[domain] = Parking(park, next_at_s)
+            self.parking[domain] = Rest(next_at_s, park)
         if park or next_at_s - now_s > self._chain_s:
             self.return_leases(self.pacer.withdraw(domain=domain))
 
@@ -261,6 +259,7 @@ class Dispatcher:
     def _settle(self, settlement: Settlement, next_at_s: float) -> None:
         self.metrics.retries += settlement.outcome is Outcome.RETRY
         if self.leases.settle(settlement, next_at_s):
+            self.rests.note(settlement.lease.domain, Rest(next_at_s), self.clock())
             self.on_change()
 
     # -- metrics and the timer --

@@ -9,19 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
 
-from crawlproj.errors import CrawlError, Fenced
+from crawlproj.errors import CrawlError, Fenced, Replaced, SetBack
 from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.holdings import Holdings, ShardMap
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import QUEUE_LOOK_S, QueueLimits, QueuePressure, plan_leases, within_promise
-from crawlproj.model.partition import partition_of
+from crawlproj.frontier.pressure import (
+    QUEUE_LOOK_S,
+    FeedLimits,
+    Promises,
+    QueuePressure,
+    plan_leases,
+    within_promise,
+)
 from crawlproj.model.records import Candidate, Outcome
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
@@ -38,30 +41,10 @@ _EARLY_S = 0.03
 _MAX_REST_S = 5.0
 #: How often a shard checks whether the page limit leaves something for it.
 _LIMIT_POLL_S = 0.5
+#: How often a shard that starts over checks whether its requests in flight have ended.
+_DRAIN_POLL_S = 0.05
 #: Why a domain is parked: as much was fetched from it as its budget allows.
 _SPENT = "byte_budget"
-
-
-@dataclass(frozen=True, slots=True)
-class FeedLimits:
-    """``batch`` leases in memory at most; ``chain`` of one domain, none longer than ``chain_s`` to fetch."""
-
-    batch: int
-    chain: int
-    chain_s: float
-    lease_s: float
-    shard_lease_s: float
-    queue: QueueLimits
-    #: How long a request may take that a lost owner left in flight.
-    flight_s: float = 0.0
-
-
-class Promises(Protocol):
-    """The pages a run with a limit may still fetch; `runs.Run` keeps them."""
-
-    async def promise_pages(self, wanted: int, most: int) -> int: ...
-
-    async def return_promises(self, count: int) -> None: ...
 
 
 class Feed:
@@ -102,6 +85,7 @@ class Feed:
             shard_lease_s=limits.shard_lease_s,
             flight_s=limits.flight_s,
             is_empty=dispatcher.leases.is_empty,
+            rests=dispatcher.rests,
             clock=dispatcher.clock,
         )
         #: When each partition has a domain due.
@@ -119,6 +103,7 @@ class Feed:
 
     async def open(self) -> None:
         """Claim the shard number and start. Raises ShardTaken, Fenced or what Redis answers."""
+        self.frontier.generation = self.frontier.client.generation
         await self.number.claim()
         await self._renew()
         self._tasks = [
@@ -141,7 +126,7 @@ class Feed:
             await self._flush()
             await self.frontier.release(list(self._holdings.holds.values()))
             await self.number.drop()
-        except Fenced as exc:
+        except (Fenced, SetBack) as exc:
             logger.warning("left without returning leases: %s", exc)
 
     def stop(self, reason: str, error: CrawlError | None = None) -> None:
@@ -180,7 +165,13 @@ class Feed:
         try:
             # A turn is never cancelled: the result of a step, such as leases, would be lost.
             while not self.dispatcher.is_closing:
-                await self._turn()
+                try:
+                    await self._turn()
+                except Replaced:
+                    raise
+                except (Fenced, SetBack) as exc:
+                    await self._start_over(exc)
+                    continue
                 await self._rest()
         except CrawlError as exc:
             self.stop(type(exc).__name__, exc)
@@ -201,6 +192,25 @@ class Feed:
         await self._change_ownership()
         if await self._lease():
             dispatcher.on_work()
+
+    async def _start_over(self, reason: CrawlError) -> None:
+        """Drop all leases and acquire all partitions anew: what Redis holds is not what we know.
+
+        Domains keep their rests: requests in flight end first, and we remember what we sent to Redis.
+        """
+        dispatcher = self.dispatcher
+        logger.warning("dropping %d leases and starting over: %s", len(dispatcher.leases), reason)
+        self.metrics.ownership_changes["fenced"] += len(self._holdings.holds)
+        dispatcher.is_paused = True
+        while dispatcher.pacer.requests_in_flight and not dispatcher.is_closing:
+            dispatcher.retry_stuck(self._limits.lease_s)
+            await asyncio.sleep(_DRAIN_POLL_S)
+        dispatcher.forget_all()
+        self._holdings.start_over()
+        self._due_at_s.clear()
+        self._promises.forget_returned()
+        self.frontier.generation = self.frontier.client.generation
+        await self.number.claim_again()
 
     async def _rest(self) -> None:
         now_s = self._clock()
@@ -242,25 +252,9 @@ class Feed:
                 dispatcher.rest(domain, math.inf, _SPENT, now_s)
         if was_full:
             dispatcher.on_work()
-        await self._flush_parking()
+        await self._holdings.park(dispatcher.parking)
         if dispatcher.gate.has_news:
             await dispatcher.gate.publish(self._clock())
-
-    async def _flush_parking(self) -> None:
-        now_s = self._clock()
-        by_partition: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
-        for domain, parking in self.dispatcher.parking.items():
-            wait_s = parking.until_s - now_s
-            wait_ms = math.ceil(max(0.0, wait_s) * 1000) if math.isfinite(wait_s) else -1
-            partition = partition_of(domain, self.frontier.partitions)
-            by_partition[partition].append((domain, parking.reason, wait_ms))
-        for partition, domains in by_partition.items():
-            hold = self._holdings.holds.get(partition)
-            if hold is not None:
-                await self.frontier.park(hold, domains)
-                logger.debug("domains parked", extra={"domains": domains[:10], "count": len(domains)})
-            for domain, _, _ in domains:
-                del self.dispatcher.parking[domain]
 
     async def _renew(self) -> None:
         """Renew all holds, and apply the run's state and limits."""
@@ -300,6 +294,8 @@ class Feed:
         self.metrics.ownership_changes["taken"] += len(taken)
         self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
+            if self._holdings.restarts:
+                self.dispatcher.park_again()
             await self.dispatcher.gate.recall_traps(taken)
             await self._return_promises(sum(self._holdings.holds[p].reclaimed for p in taken))
 

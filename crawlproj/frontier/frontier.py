@@ -11,15 +11,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from crawlproj.config import Config
+from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
 from crawlproj.model.urls import domain_of, origin_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.connection import Argument
 
+#: The keys and arguments of one call of a script.
+_Call = tuple[Sequence[str], Sequence[Argument]]
 #: Candidates per script call; more would block other clients for too long.
 _ADMIT_BATCH = 500
 
@@ -29,10 +33,18 @@ class Hold:
     """A partition this process owns: its epoch, and the last lease received from it."""
 
     partition: int
-    epoch: int
+    #: Its number and the owner: both must match in every step.
+    epoch: str
     number: int
     #: How many leases of earlier owners were returned to the queue.
     reclaimed: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Taken:
+    """A partition that another shard owns, ``until`` (ms) by the server's clock unless it renews that."""
+
+    until: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,11 +52,6 @@ class Admitted:
     new: int = 0
     seen: int = 0
     over_budget: int = 0
-
-
-def _server_clock() -> int:
-    """Return 0, which means the server's clock: one clock for all machines."""
-    return 0
 
 
 class RunOfFrontier(Protocol):
@@ -56,7 +63,12 @@ class RunOfFrontier(Protocol):
 
 
 class Frontier:
-    """One run's frontier. ``now_ms`` is for tests; otherwise the scripts use the server's clock."""
+    """One run's frontier.
+
+    The time of a partition passes by the clock of its owner, so that nobody who sets a clock can shorten a
+    rest; ``now_ms`` replaces it in tests. ``generation`` is that of the client whose data we rely on, None if
+    we keep nothing: see `RedisClient`.
+    """
 
     def __init__(
         self,
@@ -67,7 +79,8 @@ class Frontier:
         domain_pages: int = 0,
         domain_bytes: int = 0,
         trapped_urls: int = 100_000,
-        now_ms: Callable[[], int] = _server_clock,
+        now_ms: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self.client = client
         self.run = run
@@ -75,7 +88,11 @@ class Frontier:
         self._domain_pages = domain_pages
         self._domain_bytes = domain_bytes
         self._trapped_urls = max(1, trapped_urls // partitions)
+        self.generation: int | None = None
         self._now_ms = now_ms
+        self._clock = clock
+        #: What to add to our clock to get the time of each partition we own.
+        self._offsets_ms: dict[int, float] = {}
         self._known_keys: dict[int, list[str]] = {}
 
     @classmethod
@@ -98,7 +115,7 @@ class Frontier:
         ]
         if not calls:
             return Admitted()
-        answers = await self.client.run_many("admit_urls", calls)
+        answers = await self._run("admit_urls", calls)
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
@@ -115,18 +132,25 @@ class Frontier:
         Domains due within *ahead_ms* are included: each lease says when it is due. Per partition at most
         *behind* leases are behind the first of their chain. A domain stays checked out until all its leases
         are settled. Returns the leases, and for each partition the ms until its next domain is due (-1:
-        none). Raises Fenced.
+        none). Raises Fenced or SetBack.
         """
-        calls = [
-            (
-                self._keys(hold.partition),
-                [hold.epoch, self._now_ms(), count, chain, chain_ms, hold.number, behind, ahead_ms],
-            )
-            for hold, count in wanted
-        ]
+        calls: list[_Call] = []
+        for hold, count in wanted:
+            now_ms = self._now(hold.partition)
+            arguments: list[Argument] = [
+                hold.epoch,
+                now_ms,
+                count,
+                chain,
+                chain_ms,
+                hold.number,
+                behind,
+                ahead_ms,
+            ]
+            calls.append((self._keys(hold.partition), arguments))
         leases: list[Lease] = []
         due_in_ms: dict[int, int] = {}
-        for (hold, _), answer in zip(wanted, await self.client.run_many("lease_urls", calls), strict=True):
+        for (hold, _), answer in zip(wanted, await self._run("lease_urls", calls), strict=True):
             due_in_ms[hold.partition] = int(answer[0])
             for at in range(1, len(answer), 4):
                 token, *numbers = answer[at : at + 4]
@@ -139,9 +163,9 @@ class Frontier:
         """Close leases, in the order given, and put their pages onto the page queue in the same step.
 
         Returns for each partition the ms until its next domain is due, and the domains whose byte budget is
-        spent: they are to be parked. Raises Fenced.
+        spent: they are to be parked. Raises Fenced or SetBack.
         """
-        grouped: defaultdict[tuple[int, int], list[str | bytes | int]] = defaultdict(list)
+        grouped: defaultdict[tuple[int, str], list[str | bytes | int]] = defaultdict(list)
         for settlement in settlements:
             lease = settlement.lease
             again = ""
@@ -167,11 +191,11 @@ class Frontier:
                     keys.pages(self.run),
                     keys.page_counters(self.run),
                 ],
-                [epoch, self._now_ms(), self._domain_bytes, self._trapped_urls, *arguments],
+                [epoch, self._now(partition), self._domain_bytes, self._trapped_urls, *arguments],
             )
             for (partition, epoch), arguments in grouped.items()
         ]
-        answers = await self.client.run_many("settle_urls", calls) if calls else []
+        answers = await self._run("settle_urls", calls)
         due_in_ms: dict[int, int] = {}
         spent: dict[int, list[str]] = {}
         for (partition, _), answer in zip(grouped, answers, strict=True):
@@ -201,10 +225,9 @@ class Frontier:
 
     async def park(self, hold: Hold, domains: Iterable[tuple[str, str, int]]) -> int:
         """Park (domain, reason, ms; -1: for good), each with its URLs. Returns how many. Raises Fenced."""
-        arguments = [part for domain in domains for part in domain]
-        parked = await self.client.run(
-            "park_domains", self._parking_keys(hold.partition), [hold.epoch, self._now_ms(), *arguments]
-        )
+        arguments: list[Argument] = [hold.epoch, self._now(hold.partition)]
+        arguments += [part for domain in domains for part in domain]
+        [parked] = await self._run("park_domains", [(self._parking_keys(hold.partition), arguments)])
         return int(parked)
 
     async def unpark(self, domains: Mapping[int, Sequence[str]]) -> int:
@@ -219,7 +242,7 @@ class Frontier:
             )
             for partition, names in domains.items()
         ]
-        return sum(await self.client.run_many("unpark_domains", calls)) if calls else 0
+        return sum(await self._run("unpark_domains", calls))
 
     async def acquire(
         self,
@@ -229,42 +252,61 @@ class Frontier:
         ttl_ms: int,
         delay_ms: int,
         delays_ms: Mapping[str, int],
-        heir_of: str = "",
+        heir_of: Iterable[str] = (),
         flight_ms: int = 0,
-    ) -> Hold | None:
-        """Become the owner of *partition* if it is free, or its owner *heir_of* is known to be dead.
+        expired: int = 0,
+        rests_ms: Mapping[str, int] | None = None,
+    ) -> Hold | Taken:
+        """Become the owner of *partition* if it is free, or its owner is known to be dead: one of *heir_of*,
+        or the one whose hold, until *expired*, was not renewed for as long as it lasts.
 
         Leases of earlier owners return to the queue, and each of their domains waits a full delay; plus
-        *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight.
+        *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight. So does every
+        domain if Redis was restarted since the last owner came. *rests_ms*: domains that must rest longer.
         """
-        answer = await self.client.run(
-            "acquire_partition",
-            self._keys(partition),
-            [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of, flight_ms],
-        )
-        return Hold(partition, *(int(number) for number in answer)) if answer[0] else None
+        known_dead = "".join(f" {name} " for name in heir_of)
+        arguments: list[Argument] = [
+            owner,
+            self._now_ms(),
+            ttl_ms,
+            delay_ms,
+            json.dumps(dict(delays_ms)),
+            known_dead,
+        ]
+        arguments += [flight_ms, int(time.time() * 1000), expired, json.dumps(dict(rests_ms or {}))]
+        [answer] = await self._run("acquire_partition", [(self._keys(partition), arguments)])
+        if not answer[0]:
+            return Taken(int(answer[3]))
+        self._offsets_ms[partition] = int(answer[3]) - self._clock() * 1000
+        return Hold(partition, answer[0].decode(), int(answer[1]), int(answer[2]))
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
-        """Renew the partitions held. Raises Fenced.
+        """Renew the partitions held. Raises Fenced or SetBack.
 
         Returns the ms until each has a domain due, and the partitions with a parked domain that is due.
         """
-        calls = [
+        calls: list[_Call] = [
             (
                 [*self._keys(hold.partition)[:2], keys.parked(self.run, hold.partition)],
-                [hold.epoch, self._now_ms(), ttl_ms],
+                [hold.epoch, self._now(hold.partition), ttl_ms, self._now_ms(), int(time.time() * 1000)],
             )
             for hold in holds
         ]
-        answers = await self.client.run_many("renew_partition", calls) if calls else []
+        answers = await self._run("renew_partition", calls)
         due_in_ms = {hold.partition: int(answer[0]) for hold, answer in zip(holds, answers, strict=True)}
         return due_in_ms, [hold.partition for hold, answer in zip(holds, answers, strict=True) if answer[1]]
 
     async def release(self, holds: Sequence[Hold]) -> None:
         """Release partitions. Their leases must have been settled."""
         calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
-        if calls:
-            await self.client.run_many("release_partition", calls)
+        await self._run("release_partition", calls)
+
+    async def _run(self, script: str, calls: Sequence[_Call]) -> list[Any]:
+        return await self.client.run_many(script, calls, generation=self.generation) if calls else []
+
+    def _now(self, partition: int) -> int:
+        """Return the time of a partition that we own."""
+        return self._now_ms() or int(self._clock() * 1000 + self._offsets_ms[partition])
 
     def _keys(self, partition: int) -> list[str]:
         known = self._known_keys.get(partition)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from crawlproj.frontier.frontier import Frontier, Hold
+from crawlproj.frontier.frontier import Frontier, Hold, Taken
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.model.partition import partitions_of
+from crawlproj.frontier.rests import Rest, Rests
+from crawlproj.model.clock import Unchanged
+from crawlproj.model.partition import partition_of, partitions_of
 from crawlproj.model.run import RunState
 from crawlproj.politeness.pacing import DelayRules
 
 logger = logging.getLogger(__name__)
 
+#: A hold that is not renewed for so many times as long as it lasts has no owner, whatever clocks say.
+_PATIENCE = 1.25
 #: How soon to retry a partition that another shard still owns.
 _RETRY_S = 1.0
 
@@ -36,7 +41,8 @@ class ShardMap(Protocol):
     state: RunState
 
     @property
-    def alive(self) -> Collection[int]: ...
+    def alive(self) -> Mapping[int, object]:
+        """The shards that hold their number, each with what changes when it is renewed."""
 
     @property
     def limits(self) -> PageLimit: ...
@@ -59,7 +65,8 @@ class Holdings:
     """The partitions this shard holds.
 
     One that another shard should own is *leaving*: nothing more is leased from it, and it is released once
-    *is_empty* says that it has no leases left.
+    *is_empty* says that it has no leases left. *rests* are those of its domains as we know
+    them, in case Redis has lost them.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class Holdings:
         shard_lease_s: float,
         flight_s: float,
         is_empty: Callable[[int], bool],
+        rests: Rests,
         clock: Callable[[], float],
     ) -> None:
         self.holds: dict[int, Hold] = {}
@@ -87,6 +95,10 @@ class Holdings:
         self._shard_lease_s = shard_lease_s
         self._flight_s = flight_s
         self._is_empty = is_empty
+        self._rests = rests
+        #: How often we have started over, each time as another owner.
+        self.restarts = 0
+        self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = -math.inf
         #: From when on an absent shard counts as dead.
@@ -105,6 +117,7 @@ class Holdings:
             # We just started, Redis was unreachable, or we were suspended. The others may be late as well,
             # and the first one back must not take their partitions.
             self._judges_from_s = after_s + self._shard_lease_s
+            self._unchanged = Unchanged()
         self._kept_s = before_s
         owned_until_s = before_s + self._shard_lease_s * 0.75
         self.renew_at_s = before_s + self._shard_lease_s / 3
@@ -115,7 +128,12 @@ class Holdings:
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
         """Update what we want by the map; returns the partitions that are no longer ours."""
-        alive = set(run_map.alive)
+        patience_s = _PATIENCE * self._shard_lease_s
+        alive = {
+            number
+            for number, holder in run_map.alive.items()
+            if self._unchanged.for_s(f"shard {number}", holder, now_s) < patience_s
+        }
         if now_s < self._judges_from_s:
             alive = set(range(run_map.shards))
         wanted = partitions_of(self._number.number, self._frontier.partitions, run_map.shards, alive)
@@ -143,21 +161,66 @@ class Holdings:
         now_s = self._clock()
         taken: list[int] = []
         for partition in [p for p, at_s in self.try_at_s.items() if at_s <= now_s]:
-            hold = await self._frontier.acquire(
-                partition,
-                self._number.process.instance,
-                ttl_ms=int(self._shard_lease_s * 1000),
-                delay_ms=int(self._rules.delay_s * 1000),
-                delays_ms={d: int(rule.delay_s * 1000) for d, rule in self._rules.domains.items()},
-                heir_of=self._number.heir_of,
-                flight_ms=int(self._flight_s * 1000),
-            )
-            if hold is None:
+            hold = await self._acquire(partition)
+            if isinstance(hold, Taken):
                 self.try_at_s[partition] = now_s + _RETRY_S
+                if self._unchanged.for_s(partition, hold, now_s) >= _PATIENCE * self._shard_lease_s:
+                    hold = await self._acquire(partition, expired=hold.until)
+            if isinstance(hold, Taken):
                 continue
             del self.try_at_s[partition]
             self.holds[partition] = hold
             taken.append(partition)
+            self._unchanged.forget(partition)
         if taken:
             logger.info("acquired %d partitions, holding %d", len(taken), len(self.holds))
         return taken
+
+    async def _acquire(self, partition: int, expired: int = 0) -> Hold | Taken:
+        return await self._frontier.acquire(
+            partition,
+            self._owner(),
+            ttl_ms=int(self._shard_lease_s * 1000),
+            delay_ms=int(self._rules.delay_s * 1000),
+            delays_ms={d: int(rule.delay_s * 1000) for d, rule in self._rules.domains.items()},
+            heir_of=[*self._number.heir_of, *map(self._owner, range(self.restarts))],
+            flight_ms=int(self._flight_s * 1000),
+            expired=expired,
+            rests_ms=self._rests_ms(partition) if self.restarts else {},
+        )
+
+    def _rests_ms(self, partition: int) -> dict[str, int]:
+        now_s, partitions = self._clock(), self._frontier.partitions
+        return {
+            domain: rest.wait_ms(now_s, 0)
+            for domain, rest in self._rests.resting(now_s)
+            if partition_of(domain, partitions) == partition
+        }
+
+    async def park(self, parking: dict[str, Rest]) -> None:
+        """Park the domains in *parking* that are ours, and empty it. Raises Fenced."""
+        now_s, partitions = self._clock(), self._frontier.partitions
+        by_partition: defaultdict[int, list[str]] = defaultdict(list)
+        for domain in parking:
+            by_partition[partition_of(domain, partitions)].append(domain)
+        for partition, domains in by_partition.items():
+            hold = self.holds.get(partition)
+            if hold is not None:
+                rests = ((domain, parking[domain]) for domain in domains)
+                waits = [(domain, rest.reason, rest.wait_ms(now_s, -1)) for domain, rest in rests]
+                await self._frontier.park(hold, waits)
+                logger.debug("domains parked", extra={"domains": domains[:10], "count": len(domains)})
+            for domain in domains:
+                self._rests.note(domain, parking.pop(domain), now_s)
+
+    def start_over(self) -> None:
+        """Forget all holds: what Redis says we own is reclaimed before it is ours again."""
+        self.restarts += 1
+        self.holds.clear()
+        self.leaving.clear()
+        self.try_at_s.clear()
+        self.renew_at_s = 0.0
+
+    def _owner(self, restarts: int | None = None) -> str:
+        """Return our name as an owner, now or after so many restarts."""
+        return f"{self._number.process.instance}.{self.restarts if restarts is None else restarts}"

@@ -117,6 +117,12 @@ class Leases:
                 break
         return batch
 
+    def drop_outbox(self) -> None:
+        """Forget what was to be sent: Redis no longer has those leases as we know them."""
+        self._outbox.clear()
+        self._outbox_bytes = 0
+        self._by_partition.clear()
+
     def sent(self, batch: list[Settlement]) -> None:
         """Remove the batch that `next_batch` returned: Redis has it."""
         del self._outbox[: len(batch)]

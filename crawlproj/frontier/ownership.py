@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
-from crawlproj.errors import Fenced, ShardTaken
+from crawlproj.errors import Replaced, ShardTaken
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
+
+#: How often to try within twice the time after which a claim expires.
+_TRIES = 40
 
 
 class ShardNumber:
@@ -24,8 +28,8 @@ class ShardNumber:
     ) -> None:
         self.number = number
         self.process = process
-        #: A partition owner known to be dead, so that we need not wait until its hold expires.
-        self.heir_of = ""
+        #: Partition owners known to be dead, so that we need not wait until their holds expire.
+        self.heir_of: set[str] = set()
         self._client = client
         self._run = run
         self._ttl_ms = ttl_ms
@@ -35,7 +39,7 @@ class ShardNumber:
         """Take the number. Raises ShardTaken when a process that may be alive holds it."""
         holder = await self._hold(starting=True)
         if holder and holder.process.is_dead():
-            self.heir_of = holder.process.instance
+            self.heir_of.add(holder.process.instance)
             await drop_name(self._client, keys.shard(self._run, self.number), holder.process.instance)
             holder = await self._hold(starting=True)
         if holder:
@@ -46,11 +50,25 @@ class ShardNumber:
             )
         await self.announce()
 
+    async def claim_again(self) -> None:
+        """Take the number after Redis was set back: it may be a dead process's there until its claim expires.
+
+        Raises Replaced if that does not happen.
+        """
+        for _ in range(_TRIES):
+            try:
+                await self.claim()
+                return
+            except ShardTaken as exc:
+                taken = exc
+            await asyncio.sleep(2 * self._ttl_ms / 1000 / _TRIES)
+        raise Replaced(str(taken)) from taken
+
     async def renew(self, *, starting: bool) -> None:
-        """Renew the claim. Raises Fenced when another process has the number."""
+        """Renew the claim. Raises Replaced when another process has the number."""
         holder = await self._hold(starting=starting)
         if holder:
-            raise Fenced(
+            raise Replaced(
                 f"shard {self.number} of run {self._run!r} now belongs to process {holder.process.pid} on "
                 f"{holder.process.host}"
             )

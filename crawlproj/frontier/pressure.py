@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 #: How often the length of the page queue is read.
 QUEUE_LOOK_S = 0.2
@@ -21,6 +22,30 @@ class QueueLimits:
     hard: int
     soft_bytes: int = 2**62
     hard_bytes: int = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class FeedLimits:
+    """``batch`` leases in memory at most; ``chain`` of one domain, none longer than ``chain_s`` to fetch."""
+
+    batch: int
+    chain: int
+    chain_s: float
+    lease_s: float
+    shard_lease_s: float
+    queue: QueueLimits
+    #: How long a request may take that a lost owner left in flight.
+    flight_s: float = 0.0
+
+
+class Promises(Protocol):
+    """The pages a run with a limit may still fetch; `runs.Run` keeps them."""
+
+    async def promise_pages(self, wanted: int, most: int) -> int: ...
+
+    async def return_promises(self, count: int) -> None: ...
+
+    def forget_returned(self) -> None: ...
 
 
 class QueuePressure:

@@ -53,7 +53,7 @@ class Lease:
 
     token: bytes
     partition: int
-    epoch: int
+    epoch: str
     number: int
     lane: int
     domain: str
@@ -67,7 +67,7 @@ class Lease:
 
     @classmethod
     def from_token(
-        cls, token: bytes, partition: int, epoch: int, fails: int = 0, delay_ms: int = 0, wait_ms: int = 0
+        cls, token: bytes, partition: int, epoch: str, fails: int = 0, delay_ms: int = 0, wait_ms: int = 0
     ) -> Lease:
         number, lane, domain, entry = token.decode().split(" ", 3)
         depth, attempt, url, extra = decode_entry(entry, domain)

@@ -30,6 +30,8 @@ class PageQueue:
         self._heartbeats: dict[str, str] = {}
         #: When the run was created, as of the last `take`; it changes when the run is emptied.
         self.run_created = b""
+        #: That of the client whose data this parser relies on; see `RedisClient`.
+        self.generation: int | None = None
 
     async def heartbeat(
         self, parser: str, now_ms: int, process: ProcessName | None = None, **facts: object
@@ -43,7 +45,7 @@ class PageQueue:
         """Take up to *most* pages, fewer if they are large, waiting up to *wait_s* for the first.
 
         They stay on the list of *parser*, which must have sent a heartbeat, until it commits them.
-        Raises Fenced when pages taken earlier were reclaimed.
+        Raises Fenced when pages taken earlier were reclaimed, SetBack when Redis has lost some.
         """
         if wait_s > 0:
             # Moves the head onto itself: it waits for a page without taking it, so nothing is lost when the
@@ -62,6 +64,7 @@ class PageQueue:
                 keys.run_record(self._run),
             ],
             [parser, self._heartbeats[parser], held, most, _BATCH_BYTES],
+            generation=self.generation,
         )
         self.run_created = created
         self._held[parser] = held + len(taken)
@@ -72,7 +75,8 @@ class PageQueue:
     ) -> None:
         """Acknowledge the *count* oldest pages of *parser* and record *segment*, in one step.
 
-        Repeating it is safe. Raises Fenced when the pages were reclaimed: discard the segment then.
+        Repeating it is safe. Raises Fenced when the pages were reclaimed, SetBack when Redis may have lost
+        them or their links: discard the segment then.
         """
         amounts = [part for item in (counters or {}).items() for part in item]
         await self._client.run(
@@ -83,6 +87,7 @@ class PageQueue:
                 keys.page_counters(self._run),
             ],
             [segment, count, *amounts],
+            generation=self.generation,
         )
         self._held[parser] -= count
 
@@ -102,6 +107,7 @@ class PageQueue:
                 keys.page_counters(self._run),
             ],
             [letter.page, raw, most_attempts, letter.encode()],
+            generation=self.generation,
         )
         if parser in self._held:
             self._held[parser] -= 1

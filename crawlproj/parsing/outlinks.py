@@ -29,22 +29,28 @@ class Outlinks:
         self._counts = counts
         self._rules, self._exclusions = load_rules(config)
         self._known = KnownLinks()
-        self._known_of: tuple[bytes, int] | None = None
+        self._known_of = b""
         self._candidates: dict[str, Candidate] = {}
         #: Links that look like traps: depth and reason.
         self._traps: dict[str, tuple[int, str]] = {}
+
+    def start_over(self, generation: int) -> None:
+        """Forget everything: Redis may have lost links that it had admitted."""
+        self._frontier.generation = generation
+        self._known.clear()
+        self._candidates.clear()
+        self._traps.clear()
 
     @property
     def is_full(self) -> bool:
         return len(self._candidates) >= _MOST_CANDIDATES
 
     def refresh(self, run_created: bytes, now_s: float) -> None:
-        """Forget which links are known if the rules, the run or what Redis holds may have changed."""
+        """Forget which links are known if the rules or the run have changed."""
         has_changed = self._exclusions is not None and self._exclusions.reload_if_changed(now_s)
-        known_of = run_created, self._frontier.client.retry.failures
-        if has_changed or known_of != self._known_of:
+        if has_changed or run_created != self._known_of:
             self._known.clear()
-            self._known_of = known_of
+            self._known_of = run_created
 
     def collect(self, page: Page, found: Extract) -> None:
         """Keep the links of *page* that the rules accept, for `admit`."""

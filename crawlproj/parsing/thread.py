@@ -79,6 +79,7 @@ class ParserThread:
         client = await RedisClient.connect(config)
         try:
             run = await Run.open(client, self._run, partitions=config.partitions)
+            run.watch()
             self._parser = Parser(
                 run,
                 config,

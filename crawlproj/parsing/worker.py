@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 
 from crawlproj.config import Config
-from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
+from crawlproj.errors import BadEnvelope, Fenced, SetBack, StoreUnavailable
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
@@ -36,7 +36,7 @@ from crawlproj.parsing.row import row_of
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 from crawlproj.storage.row import PageRow
-from crawlproj.storage.segments import SegmentWriter, recover, unfinished
+from crawlproj.storage.segments import SegmentWriter, published, recover, unfinished, withdraw
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,11 @@ class Parser:
         self._time_limit = time_limit
         self._extractor = extractor
         self._clock = clock
-        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
+        self._run_id = run.created_ms
+        self._client = run.client
+        self._segment = SegmentWriter(
+            directory, name, config.page_store, run_id=run.created_ms, clock=clock, on_step=on_commit_step
+        )
         #: Counters of the run that the open segment will add to: links admitted and refused, pages truncated.
         self._segment_counts: Counter[str] = Counter()
         self._outlinks = Outlinks(Frontier.of(run, config), config, self._segment_counts)
@@ -128,6 +132,7 @@ class Parser:
         CRAWL_SHARD_LEASE_SECONDS.
         """
         logger.info("parser %s started, storing pages in %s", self._name, self._directory)
+        self._rely_on_redis()
         try:
             await self._send_heartbeat()
             await self._recover()
@@ -153,14 +158,14 @@ class Parser:
                 elif idle:
                     # Then check once more: pages may have arrived before it was over.
                     over = await self._is_over()
-            except Fenced as exc:
-                self._abandon_segment(exc)
+            except (Fenced, SetBack) as exc:
+                await self._start_over(exc)
             except StoreUnavailable as exc:
                 await self._wait_for_storage(exc)
             await self._log_when_due()
         try:
             await self._commit()
-        except (Fenced, StoreUnavailable) as exc:
+        except (Fenced, SetBack, StoreUnavailable) as exc:
             self._abandon_segment(exc)
         await self._queue.leave(self._name)
         self._heartbeat.close()
@@ -277,6 +282,23 @@ class Parser:
         self._pages += rows
         counts.clear()
 
+    async def _start_over(self, reason: Exception) -> None:
+        """Begin again with the pages that Redis says are ours: some were reclaimed, or Redis was set back.
+
+        Links of the pages parsed so far may be lost, and so may the records of published segments.
+        """
+        self._abandon_segment(reason)
+        self._segment.leave_unnamed()
+        self._rely_on_redis()
+        await self._send_heartbeat()
+        await self._recover()
+
+    def _rely_on_redis(self) -> None:
+        """Take what Redis holds from now on for what we know."""
+        generation = self._client.generation
+        self._queue.generation = generation
+        self._outlinks.start_over(generation)
+
     def _abandon_segment(self, reason: Exception) -> None:
         """Drop the open segment: its pages are back in the queue, or will be."""
         logger.warning("segment abandoned: %s", reason)
@@ -330,11 +352,13 @@ class Parser:
         )
 
     async def _recover(self) -> None:
-        # In this order; see `recover`.
-        parts = unfinished(self._directory)
-        if parts:
+        # In this order; see `recover` and `withdraw`.
+        parts, files = unfinished(self._directory), published(self._directory, self._run_id)
+        if parts or files:
             living = await self._queue.parsers()
-            recover(parts, living, await self._queue.segments())
+            recorded = await self._queue.segments()
+            recover(parts, living, recorded)
+            withdraw(files, recorded)
 
     async def _log_when_due(self) -> None:
         pages, now_s = self._pages + self._segment.rows, self._clock()

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from crawlproj.errors import CrawlError, Fenced, RedisRefused
 
@@ -15,6 +16,7 @@ _TEMPORARY = re.compile(
     r"(?:^|[ :]-)(?:LOADING|BUSY|MISCONF|OOM|READONLY|MASTERDOWN|NOREPLICAS|TRYAGAIN|CLUSTERDOWN|UNBLOCKED)\b"
 )
 _FULL = re.compile(r"(?:^|[ :]-)OOM\b")
+_READ_ONLY = re.compile(r"(?:^|[ :]-)READONLY\b")
 _FORBIDDEN = re.compile(r"(?:^|[ :]-)(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b")
 
 
@@ -53,6 +55,11 @@ def is_full(answer: Any) -> bool:
     return isinstance(answer, ResponseError) and _FULL.search(text_of(answer)) is not None
 
 
+def is_read_only(answer: Any) -> bool:
+    """Whether the server refused a command because it is a replica."""
+    return isinstance(answer, ResponseError) and _READ_ONLY.search(text_of(answer)) is not None
+
+
 def reason_of(exc: Exception, where: str) -> str:
     """Return why a connection failed, if a retry may help; raise RedisRefused if not."""
     # redis-py wraps errors in the handshake of a unix socket.
@@ -65,7 +72,8 @@ def reason_of(exc: Exception, where: str) -> str:
         raise RedisRefused(f"The server at {where} is not Redis ({text}). Check REDIS_URL.") from exc
     if isinstance(exc, (AuthenticationError, ResponseError)):
         raise _refused(text, where) from exc
-    if not isinstance(exc, (RedisConnectionError, OSError)):
+    # The second: of a connection that died while idle.
+    if not isinstance(exc, (RedisConnectionError, RedisTimeoutError, OSError)):
         raise exc
     return f"did not answer ({text})"
 

@@ -18,14 +18,15 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from crawlproj.config import Config
-from crawlproj.errors import BadSetting, RedisRefused
+from crawlproj.errors import BadSetting, RedisRefused, SetBack
 from crawlproj.redisio import embedded
-from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_temporary, text_of
+from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_read_only, is_temporary, text_of
 from crawlproj.redisio.connection import Argument, Command, Connector, exchange
 from crawlproj.redisio.retry import ANSWER_S, Retry
 from crawlproj.redisio.room import Memory
 from crawlproj.redisio.scripts import BadScript, Scripts
 from crawlproj.redisio.subscription import Subscription
+from crawlproj.redisio.witness import Witness
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,9 @@ class RedisClient:
     `run`, `run_many`, `command`, `pipeline` and `block` retry while Redis is unreachable, for *wait_s* after
     its last answer, then raise `RedisUnreachable`. They must be safe to repeat. A caller that is cancelled
     stops waiting, but its call is still carried out (except for `block`).
+
+    A process that keeps what Redis told it calls `watch`, and passes the `generation` it relies on: its steps
+    raise `SetBack` once Redis has come back with older data.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class RedisClient:
         self._free: list[AbstractConnection] = []
         self._free_blocking: list[AbstractConnection] = []
         self._calls: set[asyncio.Task[Any]] = set()
+        self._witness: Witness | None = None
         #: Called with the seconds of every round trip.
         self.on_answer: Callable[[float], None] = lambda seconds: None
 
@@ -101,16 +106,32 @@ class RedisClient:
             url=config.redis_url, data_dir=config.data, params=params, wait_s=config.redis_wait_seconds
         )
 
-    async def run(self, script: str, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        [answer] = await self.run_many(script, [(keys, args)])
+    def watch(self, witness: str) -> None:
+        """Notice from now on when Redis is set back, by counting in the hash *witness*."""
+        self._witness = Witness(witness)
+
+    @property
+    def generation(self) -> int:
+        """Rises each time Redis came back with older data than it had acknowledged, if we `watch`."""
+        return self._witness.generation if self._witness else 0
+
+    async def run(
+        self, script: str, keys: Sequence[str], args: Sequence[Argument], *, generation: int | None = None
+    ) -> Any:
+        [answer] = await self.run_many(script, [(keys, args)], generation=generation)
         return answer
 
     async def run_many(
-        self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]
+        self,
+        script: str,
+        calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
+        *,
+        generation: int | None = None,
     ) -> list[Any]:
         """Run *script* once per call, in one round trip; answers in the order of *calls*.
 
-        If one of them fails, all are carried out, then the first error is raised.
+        If one of them fails, all are carried out, then the first error is raised. Raises SetBack if
+        *generation* is given and over.
         """
         step = self._scripts[script]
         commands: list[Command] = []
@@ -120,7 +141,8 @@ class RedisClient:
                     f"{script}.lua takes {len(step.keys)} keys {step.keys}, not {len(keys)}: {keys}."
                 )
             commands.append(("EVALSHA", step.sha, len(keys), *keys, *args))
-        return await self._shielded(self._answers(commands, load=("SCRIPT LOAD", step.text)))
+        load = ("SCRIPT LOAD", step.text)
+        return await self._shielded(self._answers(commands, load=load, generation=generation))
 
     async def command(self, *args: Argument) -> Any:
         [answer] = await self._shielded(self._answers([args]))
@@ -233,7 +255,9 @@ class RedisClient:
         task.add_done_callback(self._calls.discard)
         return await asyncio.shield(task)
 
-    async def _answers(self, commands: Sequence[Command], *, load: Command | None = None) -> list[Any]:
+    async def _answers(
+        self, commands: Sequence[Command], *, load: Command | None = None, generation: int | None = None
+    ) -> list[Any]:
         """Return the answers in the order of *commands*; *load* is sent first if Redis lacks the script."""
         answers: list[Any] = [None] * len(commands)
         unanswered = list(range(len(commands)))
@@ -241,7 +265,8 @@ class RedisClient:
 
         async def attempt(answer_s: float) -> None:
             nonlocal unanswered
-            received = await self._on_a_connection([*first, *(commands[i] for i in unanswered)], answer_s)
+            sent_now = [*first, *(commands[i] for i in unanswered)]
+            received = await self._on_a_connection(sent_now, answer_s, generation)
             if first:
                 checked(received.pop(0), self.where)
                 first.clear()
@@ -285,12 +310,28 @@ class RedisClient:
             [info] = await self._on_a_connection([("INFO", "memory")], answer_s)
             raise Full(Memory.from_info(checked(info, self.where)))
 
-    async def _on_a_connection(self, commands: Sequence[Command], answer_s: float) -> list[Any]:
+    async def _on_a_connection(
+        self, commands: Sequence[Command], answer_s: float, generation: int | None = None
+    ) -> list[Any]:
         async with self._slots:
             connection = self._free.pop() if self._free else self._connector.new()
             asked_s = time.perf_counter()
+            witness = self._witness
             try:
-                answers = await exchange(connection, commands, answer_s)
+                if witness is not None and not connection.is_connected:
+                    expected = witness.expected()
+                    [held] = await exchange(connection, [witness.look], answer_s)
+                    witness.compare(expected, checked(held, self.where), self.where)
+                if generation is not None and generation != self.generation:
+                    raise SetBack(f"Redis at {self.where} was set back to older data.")
+                if witness is None:
+                    answers = await exchange(connection, commands, answer_s)
+                else:
+                    *answers, count = await exchange(connection, [*commands, witness.count], answer_s)
+                    witness.acknowledge(count)
+                if any(map(is_read_only, answers)):
+                    # After a failover this is a replica; the same address leads to the new master.
+                    await connection.disconnect(nowait=True)
                 self.on_answer(time.perf_counter() - asked_s)
                 return answers
             finally:

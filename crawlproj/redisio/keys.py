@@ -22,8 +22,12 @@ def check_run_name(run: str) -> str:
     return run
 
 
+#: What `meta` holds besides counters.
+META_FIELDS = frozenset({"owner", "epoch", "until", "sleep", "clock", "wall", "mine", "server"})
+
+
 def meta(run: str, partition: int) -> str:
-    """hash · owner, epoch and until (ms); counters, `parked:REASON` of domains; `sleep`, the time at which the owner looks again without being woken · kept with the run"""
+    """hash · owner, epoch (``number:owner``) and until (ms by the server's clock); the time of the partition: `clock`, and when that was written by the server's clock, `wall`, and by the owner's, `mine` (ms); `server`, the run id of the Redis in which it was acquired; counters, `parked:REASON` of domains; `sleep`, the time at which the owner looks again without being woken · kept with the run"""
     return _partition(run, partition, "meta")
 
 
@@ -130,6 +134,11 @@ def dead_pages(run: str) -> str:
 def segments(run: str) -> str:
     """hash · segment file name → pages in it; written in the step that acknowledges those pages · kept with the run"""
     return _run(run, "segments")
+
+
+def witness(run: str) -> str:
+    """hash · client → how many of its round trips Redis has carried out; fewer than it was told of: Redis was set back · kept with the run"""
+    return _run(run, "witness")
 
 
 def page_counters(run: str) -> str:

@@ -40,8 +40,6 @@ class Retry:
         #: When a call last succeeded, and when the first of those waiting now failed.
         self._last_answer = self._down_since = 0.0
         self._restarting = asyncio.Lock()
-        #: How many attempts got no answer. After each, the server may be another one, or have lost data.
-        self.failures = 0
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
@@ -80,7 +78,6 @@ class Retry:
                     self._last_answer = clock()
                     self._log_back(me)
                     return answer
-                self.failures += 1
                 self.on_failure()
                 # The first retry after a lost connection is immediate and not logged: idle ones get closed.
                 if pause_s:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from crawlproj.errors import SetBack
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
@@ -49,6 +50,7 @@ class Leader:
 
         Call it again soon: it takes two readings to be sure that nothing is left.
         """
+        generation = self.run.client.generation
         # The map first: a shard that has started has admitted its seeds, so the counters include them, and
         # work added after it is noticed at the end.
         run_map = await self.run.read_map()
@@ -61,13 +63,21 @@ class Leader:
         counters = await self.run.read_counters()
         reached = limit_reached(run_map.limits, counters, run_map.ran_s)
         if reached:
-            return await self.run.end(RunState.STOPPED, reached)
+            return await self._end(RunState.STOPPED, reached, None, generation)
         await self._reclaim_promises(run_map.limits, counters)
         if not await self._is_over(run_map, counters) or self.never_seeded:
             return False
         # The reason shows that sites are missing: perhaps all of them, if our network was down.
         reason = "parked" if counters.counts["parked"] else ""
-        return await self.run.end(RunState.FINISHED, reason, run_map.additions)
+        return await self._end(RunState.FINISHED, reason, run_map.additions, generation)
+
+    async def _end(self, state: RunState, reason: str, additions: int | None, generation: int) -> bool:
+        try:
+            return await self.run.end(state, reason, additions, generation)
+        except SetBack:
+            # It was over in what Redis has lost.
+            self._quiet_since_s = None
+            return False
 
     async def _reclaim_promises(self, limits: Limits, counters: RunCounters) -> None:
         """Take back the pages promised to processes that died.

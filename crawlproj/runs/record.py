@@ -62,10 +62,12 @@ class RunMap:
 class Run:
     """A run, by its record in Redis."""
 
-    def __init__(self, client: RedisClient, name: str, partitions: int) -> None:
+    def __init__(self, client: RedisClient, name: str, partitions: int, created_ms: int = 0) -> None:
         self.client = client
         self.name = name
         self.partitions = partitions
+        #: When it was created: tells it from an earlier run of the same name.
+        self.created_ms = created_ms
         # A running total of promises returned, so that a repeated call changes nothing.
         self._instance = secrets.token_hex(6)
         self._taken_back = 0
@@ -100,7 +102,11 @@ class Run:
                 f"Run {name!r} was created with CRAWL_PARTITIONS={stored['partitions']}, not {partitions}. "
                 f"Set CRAWL_PARTITIONS={stored['partitions']}, or use another run name."
             )
-        return cls(client, name, partitions)
+        return cls(client, name, partitions, int(stored["created_ms"]))
+
+    def watch(self) -> None:
+        """Notice when Redis is set back; for processes that keep what Redis told them."""
+        self.client.watch(keys.witness(self.name))
 
     @staticmethod
     async def names(client: RedisClient) -> list[str]:
@@ -119,7 +125,7 @@ class Run:
             raise BadArgument(f"There is no run {name!r} here; there are: {', '.join(known) or 'none'}.")
         if not any_version:
             _check_version(name, int(stored["version"]))
-        return cls(client, name, int(stored["partitions"]))
+        return cls(client, name, int(stored["partitions"]), int(stored["created_ms"]))
 
     async def read_map(self) -> RunMap:
         """Read the record and which shards are alive. Raises RunMismatch if the run was deleted."""
@@ -183,12 +189,18 @@ class Run:
             raise BadArgument(f"Run {self.name!r} is {was or 'deleted'}, so it cannot become {state.value}.")
         return was != state.value
 
-    async def end(self, state: RunState, reason: str = "", additions: int | None = None) -> bool:
+    async def end(
+        self,
+        state: RunState,
+        reason: str = "",
+        additions: int | None = None,
+        generation: int | None = None,
+    ) -> bool:
         """Set the state if the run is still running, and no work was added since *additions*.
 
-        Returns whether it did.
+        Returns whether it did. Raises SetBack if *generation* is given and over.
         """
-        was = await self._change_from((RunState.RUNNING,), state, reason, additions)
+        was = await self._change_from((RunState.RUNNING,), state, reason, additions, generation)
         return was == RunState.RUNNING
 
     @asynccontextmanager
@@ -218,7 +230,12 @@ class Run:
         await self._change_from(tuple(state for state in RunState if state.is_end), RunState.CREATED)
 
     async def _change_from(
-        self, before: tuple[RunState, ...], state: RunState, reason: str = "", additions: int | None = None
+        self,
+        before: tuple[RunState, ...],
+        state: RunState,
+        reason: str = "",
+        additions: int | None = None,
+        generation: int | None = None,
     ) -> str:
         """Set *state* if the current one is in *before*. Returns the current one, '' for a deleted run.
 
@@ -229,6 +246,7 @@ class Run:
             "change_state",
             [keys.run_record(self.name)],
             [state.value, reason, _now_ms(), keys.wake_channel(self.name), known, *before],
+            generation=generation,
         )
         return str(was.decode())
 
@@ -257,6 +275,10 @@ class Run:
         await self.client.run(
             "return_promises", [keys.page_counters(self.name)], [self._instance, self._taken_back]
         )
+
+    def forget_returned(self) -> None:
+        """Start a new total of promises returned: Redis may have lost part of the old one."""
+        self._instance, self._taken_back = secrets.token_hex(6), 0
 
     async def reclaim_promises(self, counters: RunCounters) -> bool:
         """Free the pages that were promised to killed processes; *counters* must show that nothing is leased.
@@ -294,7 +316,7 @@ class Run:
             for name, value in pairs(meta):
                 if name == "until":
                     owned += int(value) > now_ms
-                elif name not in {"owner", "epoch", "sleep"}:
+                elif name not in keys.META_FIELDS:
                     counts[name] += int(value)
         queued, *lengths = answers[self.partitions : -1]
         taken = dict(zip(parsers, lengths, strict=True))

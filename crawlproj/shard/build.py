@@ -10,11 +10,11 @@ from crawlproj.errors import CrawlError
 from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.exclusions import Exclusions
-from crawlproj.frontier.feed import Feed, FeedLimits
+from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import QueueLimits
+from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.urls import domain_of_host

@@ -86,6 +86,7 @@ class ShardProcess:
         arguments = ShardArguments.of(spider, config)
         self._client = client = await RedisClient.connect(config)
         self._run = run = await self._open_run(client, arguments)
+        run.watch()
         self._process = ProcessName.of_this()
         self._ttl_ms = int(config.shard_lease_seconds * 1000)
         number = ShardNumber(client, run.name, arguments.shard, self._process, self._ttl_ms, self._figures)
@@ -249,7 +250,8 @@ class ShardProcess:
         self._is_over = True
         if error is not None:
             self._fail(error)
-            reason = {Fenced: "fenced", RedisUnreachable: "redis_unreachable"}.get(type(error), "error")
+            reasons = {Fenced: "fenced", RedisUnreachable: "redis_unreachable"}
+            reason = next((name for kind, name in reasons.items() if isinstance(error, kind)), "error")
         self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
 
     async def _close_spider(self, reason: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
 
 from scrapy import FormRequest, Request
 
-from crawlproj.errors import BadUrl, RequestNotSerialisable
+from crawlproj.errors import BadUrl, RequestNotSerialisable, SetBack
 from crawlproj.model.urls import canonicalise, fingerprint
 from crawlproj.redisio import keys
 from crawlproj.runs import Run
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 #: The greatest depth a start URL may set.
 _MOST_DEPTH = 1_000_000
 _POLL_S = 30.0
+#: How soon to read the list again after Redis was set back.
+_SET_BACK_S = 0.2
 #: A list may not fit into memory.
 _AT_ONCE = 1000
 
@@ -32,20 +35,26 @@ async def read_start_urls(
     """
     client, taken, record = run.client, keys.start_urls_taken(run.name, shard), keys.run_record(run.name)
     while True:
+        generation = client.generation
         # Read together: the first line is the one after those that were dropped.
         dropped, lines = await client.pipeline(
             [("HGET", record, f"start_urls:{shard}"), ("LRANGE", taken, 0, _AT_ONCE - 1)], transaction=True
         )
-        for number, line in enumerate(lines, int(dropped or 0)):
-            try:
-                await admit(_start_request(line), _mark_of(shard, number, line))
-            except (BadUrl, RequestNotSerialisable, RecursionError) as exc:  # the last: deeply nested JSON
-                logger.error("start URL refused: %s", exc)
-            if not await client.run("drop_start_url", [taken, record], [shard, number]):
-                # Another process with our number did, or the answer was lost.
-                break
-        else:
-            await client.block("BLMOVE", source, taken, "LEFT", "RIGHT", timeout_s=_POLL_S)
+        try:
+            for number, line in enumerate(lines, int(dropped or 0)):
+                try:
+                    await admit(_start_request(line), _mark_of(shard, number, line))
+                except (BadUrl, RequestNotSerialisable, RecursionError) as exc:  # the last: nested JSON
+                    logger.error("start URL refused: %s", exc)
+                drop = [shard, number]
+                if not await client.run("drop_start_url", [taken, record], drop, generation=generation):
+                    # Another process with our number did, or the answer was lost.
+                    break
+            else:
+                await client.block("BLMOVE", source, taken, "LEFT", "RIGHT", timeout_s=_POLL_S)
+        except SetBack:
+            # Also until the shard has started over.
+            await asyncio.sleep(_SET_BACK_S)
 
 
 def _mark_of(shard: int, number: int, line: bytes) -> int:

@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
@@ -28,7 +28,11 @@ PART = ".part"
 #: What `SegmentWriter.commit` passes to `on_step`, in this order; "closed" and "renamed" once per format.
 COMMIT_STEPS = ("begun", "closed", "synced", "recorded", "renamed", "published")
 
-_PART_NAME = re.compile(r"(?P<base>(?P<parser>.+)-\d{6,})\.[^/]+\.part")
+#: The suffix of published files whose record Redis has lost.
+WITHDRAWN = ".withdrawn"
+
+#: Parser, run and number; files of earlier releases name no run.
+_NAME = re.compile(r"(?P<base>(?P<parser>.+?)(?:-r(?P<run>[0-9a-f]+))?-\d{6,})\.[^/]+?(?P<part>\.part)?")
 #: Less free space would not last for the next row group.
 _ROOM_BYTES = 1 << 20
 
@@ -36,9 +40,9 @@ _ROOM_BYTES = 1 << 20
 class SegmentWriter:
     """Writes the segments of one parser, one after the other.
 
-    *parser* must be a name no earlier process used in this directory; segments are numbered from 1. *formats*
-    are names of `SINKS`. When a method raises StoreUnavailable, nothing was recorded: `discard`, wait until
-    `check_room` passes, and start again.
+    *parser* must be a name no earlier process used in this directory; segments are numbered from 1. *run_id*
+    is different for an earlier run of the same name. *formats* are names of `SINKS`. When a method raises
+    StoreUnavailable, nothing was recorded: `discard`, wait until `check_room` passes, and start again.
     """
 
     def __init__(
@@ -47,11 +51,12 @@ class SegmentWriter:
         parser: str,
         formats: Sequence[str],
         *,
+        run_id: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
         self._directory = directory
-        self._parser = parser
+        self._stem = f"{parser}-r{run_id:x}" if run_id else parser
         self._kinds = [SINKS[name] for name in formats]
         self._clock = clock
         self._on_step = on_step
@@ -67,7 +72,7 @@ class SegmentWriter:
     @property
     def name(self) -> str:
         """The base name of the open segment."""
-        return f"{self._parser}-{self._number:06d}"
+        return f"{self._stem}-{self._number:06d}"
 
     @property
     def bytes(self) -> int:
@@ -133,6 +138,10 @@ class SegmentWriter:
             except OSError as exc:
                 logger.warning("cannot remove a discarded segment, the next parser will: %s", exc)
 
+    def leave_unnamed(self) -> None:
+        """Leave files that could not be renamed yet to `recover`: their record may be lost."""
+        self._unnamed.clear()
+
     def check_room(self) -> None:
         """Raise StoreUnavailable unless pages can be written now."""
         with self._disk_errors():
@@ -196,8 +205,8 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
     look abandoned. Raises StoreUnavailable when the directory is not writable.
     """
     for part in parts:
-        match = _PART_NAME.fullmatch(part.name)
-        if not match:
+        match = _NAME.fullmatch(part.name)
+        if not match or not match["part"]:
             logger.warning("ignoring a file that is not a segment: %s", part)
             continue
         try:
@@ -215,6 +224,26 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
                 f"Cannot clean up {part}, left by a crash: {exc.strerror or exc}. "
                 "Make the directory writable."
             ) from exc
+
+
+def published(directory: Path, run_id: int) -> list[Path]:
+    """Return the committed files of a run, without those of earlier runs of the same name."""
+    found = ((path, _NAME.fullmatch(path.name)) for path in directory.glob("*-r*"))
+    run = f"{run_id:x}"
+    return [path for path, match in found if match and match["run"] == run and not match["part"]]
+
+
+def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
+    """Rename the *files* that are not *recorded*: Redis was set back, and their pages are stored again.
+
+    The arguments must have been read in this order: a file is recorded before it is published.
+    """
+    for file in files:
+        match = _NAME.fullmatch(file.name)
+        if match and match["base"] not in recorded:
+            with suppress(FileNotFoundError):
+                file.rename(file.with_name(file.name + WITHDRAWN))
+                logger.warning("withdrawn, since Redis lost its record: %s", file.name)
 
 
 def _rename(part: Path) -> bool:

@@ -84,6 +84,7 @@ class Crawl:
     ) -> None:
         self._log_file, self._log_level = log_files.own, log_level
         self._run = run
+        run.watch()
         self._config = config
         self._joins = joins
         self._clock = clock

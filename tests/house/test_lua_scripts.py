@@ -16,7 +16,7 @@ SCRIPTS = sorted(set(LUA.glob("*.lua")) - {PRELUDE})
 MOST_STATEMENTS = 100
 WIDTH = 110
 #: Commands that take no key: their first argument may be anything.
-KEYLESS = {"TIME", "PUBLISH"}
+KEYLESS = {"TIME", "PUBLISH", "INFO"}
 
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 

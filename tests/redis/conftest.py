@@ -26,11 +26,11 @@ class FrontierAtHand:
         self.client = client
         self.now_ms = START_MS
         self.frontier = Frontier(client, RUN, 1, now_ms=lambda: self.now_ms, **options)
-        self.hold = Hold(0, 0, 0)
+        self.hold = Hold(0, "", 0)
 
     async def acquire(self, owner: str = "a", *, delay_ms: int = 1000, ttl_ms: int = 10_000) -> Hold:
         hold = await self.frontier.acquire(0, owner, ttl_ms=ttl_ms, delay_ms=delay_ms, delays_ms={})
-        assert hold is not None
+        assert isinstance(hold, Hold)
         self.hold = hold
         return hold
 
@@ -111,8 +111,10 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     run_many = RedisClient.run_many
 
-    async def run_and_record(self: RedisClient, script: str, calls: Sequence[Any]) -> list[Any]:
-        answers = await run_many(self, script, calls)
+    async def run_and_record(
+        self: RedisClient, script: str, calls: Sequence[Any], **options: Any
+    ) -> list[Any]:
+        answers = await run_many(self, script, calls, **options)
         seen.append(script)
         return answers
 

@@ -13,16 +13,17 @@ from scrapy.utils.test import get_crawler
 from crawlproj.config import load_config
 from crawlproj.download.client import Answer, HttpRequest
 from crawlproj.errors import CrawlError
-from crawlproj.frontier.dispatcher import Dispatcher, boot_clock
+from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.exclusions import load_rules
-from crawlproj.frontier.feed import Feed, FeedLimits
+from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import QueueLimits
+from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.robots_turns import RobotsTurns
 from crawlproj.frontier.traps import TrapDetector
+from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.politeness.pacing import DelayRules, Ending, Pacer, Trouble

@@ -19,9 +19,10 @@ RUN = "web"
 async def take(
     at_hand: FrontierAtHand, owner: str, *, heir_of: str = "", delays_ms: dict[str, int] | None = None
 ) -> Hold | None:
-    return await at_hand.frontier.acquire(
-        0, owner, ttl_ms=10_000, delay_ms=1000, delays_ms=delays_ms or {}, heir_of=heir_of
+    hold = await at_hand.frontier.acquire(
+        0, owner, ttl_ms=10_000, delay_ms=1000, delays_ms=delays_ms or {}, heir_of=[heir_of]
     )
+    return hold if isinstance(hold, Hold) else None
 
 
 async def test_a_free_partition_is_acquired_and_every_new_owner_has_a_higher_epoch(
@@ -34,7 +35,7 @@ async def test_a_free_partition_is_acquired_and_every_new_owner_has_a_higher_epo
         epochs.append(hold.epoch)
         at_hand.now_ms += 10_000
 
-    assert epochs == [1, 2, 3, 4, 5]
+    assert epochs == ["1:a", "2:b", "3:c", "4:a", "5:b"]
 
 
 async def test_an_owned_partition_is_refused_until_the_hold_ends_and_the_refusal_names_the_owner(
@@ -43,14 +44,13 @@ async def test_an_owned_partition_is_refused_until_the_hold_ends_and_the_refusal
     await take(at_hand, "a")
     at_hand.now_ms += 9_999
 
-    answer = await at_hand.client.run(
-        "acquire_partition", at_hand.frontier._keys(0), ["b", at_hand.now_ms, 10_000, 1000, "{}", ""]
-    )
+    arguments = ["b", at_hand.now_ms, 10_000, 1000, "{}", "", 0, at_hand.now_ms, 0, "{}"]
+    answer = await at_hand.client.run("acquire_partition", at_hand.frontier._keys(0), arguments)
     refused = await take(at_hand, "b")
     at_hand.now_ms += 1
     taken = await take(at_hand, "b")
 
-    assert answer == [0, b"a", 1]
+    assert answer == [b"", b"a", 1, at_hand.now_ms]
     assert refused is None
     assert taken is not None
 
@@ -161,7 +161,7 @@ async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ende
     at_hand.now_ms += 20_000
 
     await at_hand.frontier.acquire(
-        0, "b", ttl_ms=10_000, delay_ms=1000, delays_ms={}, heir_of=heir_of, flight_ms=30_000
+        0, "b", ttl_ms=10_000, delay_ms=1000, delays_ms={}, heir_of=[heir_of], flight_ms=30_000
     )
 
     assert await at_hand.due_ms("a.test") == 20_000 + waits_ms

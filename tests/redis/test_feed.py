@@ -16,10 +16,10 @@ from scrapy import Request
 from scrapy.exceptions import DownloadCancelledError
 
 from crawlproj.errors import CrawlError, Fenced
-from crawlproj.frontier.dispatcher import boot_clock
 from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.frontier.pressure import QueueLimits
 from crawlproj.middlewares import RetriedLater, RetryLater
+from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import domain_of
@@ -245,7 +245,7 @@ async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards:
     await paused.feed.close()
 
     [(reason, error)] = paused.ends
-    assert reason == "Fenced"
+    assert reason == "Replaced"
     assert isinstance(error, Fenced)
     assert paused.dispatcher.take() is None
     counters = await shards.read_counters()

@@ -10,11 +10,11 @@ import pytest
 
 from crawlproj.config import Config, load_config
 from crawlproj.frontier.dispatcher import Dispatcher
-from crawlproj.frontier.feed import Feed, FeedLimits
+from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots, RobotsFetch
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import QueueLimits
+from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.robots_turns import RobotsTurns
 from crawlproj.model.partition import partition_of

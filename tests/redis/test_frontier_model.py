@@ -290,7 +290,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
         self.hold = self._acquire()
 
-        assert self.hold.epoch == self.owners
+        assert int(self.hold.epoch.partition(":")[0]) == self.owners
 
     @precondition(lambda self: self.zombies)
     @rule(data=st.data())
@@ -402,7 +402,7 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(client: RedisClie
         while b"all steps were taken" not in (line := await reader.readline()):
             client, words = line.decode().split("]", 1)
             command, *arguments = re.findall(r'"((?:[^"\\]|\\.)*)"', words)
-            if client.endswith("lua") and command.upper() not in {"TIME", "PUBLISH"}:
+            if client.endswith("lua") and command.upper() not in {"TIME", "PUBLISH", "INFO"}:
                 touched.update(
                     (command, key) for key in (arguments if command == "EXISTS" else arguments[:1])
                 )
@@ -428,5 +428,5 @@ async def take_every_step(client: RedisClient) -> None:
     await frontier.park(hold, [("d1.test", "failures", 0), ("d2.test", "failures", -1)])
     await frontier.unpark({0: []})
     await frontier.unpark({0: ["d2.test"]})
-    await frontier.acquire(0, "b", heir_of="a", **options)
+    await frontier.acquire(0, "b", heir_of=["a"], **options)
     await frontier.release([hold])

@@ -95,7 +95,7 @@ async def test_the_number_of_a_process_that_died_here_is_taken_at_once_and_its_p
     heir = ShardNumber(client, "web", 0, ProcessName.of_this(), 60_000)
     await heir.claim()
 
-    assert heir.heir_of == dead.instance
+    assert heir.heir_of == {dead.instance}
 
 
 async def test_a_process_alive_here_keeps_its_number(client: RedisClient) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crawlproj.errors import Fenced
+from crawlproj.frontier.frontier import Taken
 from crawlproj.model.records import Outcome, Settlement
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ async def test_a_partition_renewed_in_time_stays_owned(at_hand: FrontierAtHand) 
         at_hand.now_ms += 9_000
         await at_hand.frontier.renew([hold], 10_000)
 
-        assert await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}) is None
+        assert isinstance(await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}), Taken)
 
 
 async def test_renewing_late_is_fine_while_the_name_is_free(at_hand: FrontierAtHand) -> None:
@@ -28,7 +29,7 @@ async def test_renewing_late_is_fine_while_the_name_is_free(at_hand: FrontierAtH
 
     await at_hand.frontier.renew([hold], 10_000)
 
-    assert await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}) is None
+    assert isinstance(await at_hand.frontier.acquire(0, "b", ttl_ms=1, delay_ms=0, delays_ms={}), Taken)
 
 
 async def test_an_owner_replaced_is_refused_and_prolongs_nothing(at_hand: FrontierAtHand) -> None:

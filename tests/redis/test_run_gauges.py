@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawlproj.config import Config, load_config
-from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
 from crawlproj.observe.metrics import RUN_METRICS
@@ -65,8 +65,10 @@ async def test_of_the_parked_domains_those_that_failed_have_an_open_circuit(run:
     await frontier.admit(Candidate(f"https://{domain}/") for domain in reasons)
     for domain, reason in reasons.items():
         partition = partition_of(domain, 4)
-        hold = await frontier.acquire(partition, "me", ttl_ms=60_000, delay_ms=0, delays_ms={}, heir_of="me")
-        assert hold is not None
+        hold = await frontier.acquire(
+            partition, "me", ttl_ms=60_000, delay_ms=0, delays_ms={}, heir_of=["me"]
+        )
+        assert isinstance(hold, Hold)
         await frontier.park(hold, [(domain, reason, 60_000)])
         await frontier.park(hold, [(domain, "failures", 60_000)])
     before = await run_gauges(run, config)

@@ -40,8 +40,7 @@ async def test_a_page_whose_links_redis_refused_is_not_settled_until_it_has_them
     await shards.admit(PAGE)
     shard = await shards.open(limits=LONG)
     lease = await shard.take_one()
-    await client.command("RENAME", meta, "aside")
-    await client.command("SET", meta, "not a hash")
+    await client.pipeline([("RENAME", meta, "aside"), ("SET", meta, "not a hash")], transaction=True)
     events.clear()
 
     shard.dispatcher.add([Candidate(LINK)])

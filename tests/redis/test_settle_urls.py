@@ -38,9 +38,7 @@ async def chain_of(owned: FrontierAtHand, length: int, *, delay_ms: int = 0) -> 
 
 
 async def figures(owned: FrontierAtHand) -> dict[str, int]:
-    return {
-        name: int(value) for name, value in (await owned.meta()).items() if name not in {"owner", "sleep"}
-    }
+    return {name: int(value) for name, value in (await owned.meta()).items() if name not in keys.META_FIELDS}
 
 
 async def check_the_sums(owned: FrontierAtHand) -> None:

@@ -1,37 +1,55 @@
 -- acquire_partition: make a shard the owner of a free partition; URLs leased to earlier owners wait again.
--- KEYS[1] meta     hash    owner, epoch, until; counters
+-- KEYS[1] meta     hash    owner, epoch, until; clock, wall, mine, server; counters
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] owner  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how long it is owned without renewal (ms)
 -- ARGV[4] delay of a domain (ms)  ARGV[5] JSON object domain -> delay (ms)
--- ARGV[6] an owner known to be dead, or ''
+-- ARGV[6] owners, or processes (what is before the dot), known to be dead, each between spaces
 -- ARGV[7] how long a request of an owner not known to be dead may be in flight (ms)
--- returns {epoch, number of the last lease, leases returned}, or {0, owner, ms until it is free}
-local now = clock(ARGV[2])
-local meta = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'until', 'number')
+-- ARGV[8] now by the clock of the caller (ms)
+-- ARGV[9] the `until` of an owner that has not renewed it for as long as it may, by the caller's clock, or 0
+-- ARGV[10] JSON object domain -> ms that it must rest, as the caller knows
+-- returns {epoch, number of the last lease, leases returned, now},
+--         or {'', owner, ms until it is free, until}
+local wall = clock(ARGV[2])
+local meta = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'until', 'number',
+  'clock', 'wall', 'mine', 'server')
 write_when_full(KEYS[1])
-local owner = meta[1] or ''
-local epoch, ends, number = tonumber(meta[2] or 0), tonumber(meta[3] or 0), tonumber(meta[4] or 0)
-if owner == ARGV[1] then
-  redis.call('HSET', KEYS[1], 'until', now + ARGV[3])
-  return {epoch, number, 0}
+local owner, ends, number = meta[1] or '', tonumber(meta[3] or 0), tonumber(meta[4] or 0)
+local function is_listed(name) return string.find(ARGV[6], ' ' .. name .. ' ', 1, true) end
+local is_dead = is_listed(owner) or is_listed(string.match(owner, '^[^.]*'))
+if owner ~= '' and owner ~= ARGV[1] and ends > wall and not is_dead and ends ~= tonumber(ARGV[9]) then
+  return {'', owner, ends - wall, ends}
 end
-if owner ~= '' and ends > now and owner ~= ARGV[6] then return {0, owner, ends - now} end
-epoch = epoch + 1
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'until', now + ARGV[3], 'sleep', 0)
+-- The time of a partition passes by its owner's clock, and between two owners by the slower of two others:
+-- a clock that is set forward must not shorten a rest.
+local now = wall
+if ARGV[2] == '0' and meta[5] then
+  now = meta[5] + math.max(0, math.min(wall - meta[6], ARGV[8] - meta[7]))
+end
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
+redis.call('HSET', KEYS[1], 'until', wall + ARGV[3],
+  'clock', now, 'wall', wall, 'mine', ARGV[8], 'server', server)
+if owner == ARGV[1] then return {meta[2], number, 0, now} end
+local epoch = (string.match(meta[2] or '0', '^%d+') + 1) .. ':' .. ARGV[1]
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'sleep', 0)
+
+local delays, parked = cjson.decode(ARGV[5]), 0
+local function rest(domain, least)
+  local state = read_domain(redis.call('HGET', KEYS[3], domain))
+  local wait = math.max(tonumber(state.delay), delays[domain] or tonumber(ARGV[4]), least)
+  state.next = math.max(tonumber(state.next), now + wait)
+  return state
+end
+local flight = is_dead and 0 or tonumber(ARGV[7])
 local leased = redis.call('ZREVRANGE', KEYS[4], 0, -1)
-local delays = cjson.decode(ARGV[5])
-local flight = owner == ARGV[6] and 0 or tonumber(ARGV[7])
-local parked = 0
 for _, token in ipairs(leased) do
   local lane, domain, entry = read_lease(token)
   redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, entry)
-  local state = read_domain(redis.call('HGET', KEYS[3], domain))
   -- When the last request ended is unknown: of a dead owner not later than now, so a full delay is polite.
-  local wait = math.max(tonumber(state.delay), delays[domain] or tonumber(ARGV[4]), flight)
-  state.next = math.max(tonumber(state.next), now + wait)
+  local state = rest(domain, flight)
   state.out = 0
   redis.call('HSET', KEYS[3], domain, write_domain(state))
   if state.parked == '-' then
@@ -46,4 +64,15 @@ if #leased > 0 then
   redis.call('HINCRBY', KEYS[1], 'parked', parked)
   redis.call('HINCRBY', KEYS[1], 'reclaimed', #leased)
 end
-return {epoch, number, #leased}
+-- Another server than the last time may have lost requests of a moment ago: every domain rests.
+local rests = cjson.decode(ARGV[10])
+local unsure = meta[8] and meta[8] ~= server and redis.call('ZRANGE', KEYS[2], 0, -1) or {}
+for _, domain in ipairs(unsure) do rests[domain] = rests[domain] or 0 end
+for domain, least in pairs(rests) do
+  if redis.call('HEXISTS', KEYS[3], domain) == 1 then
+    local state = rest(domain, least)
+    redis.call('HSET', KEYS[3], domain, write_domain(state))
+    redis.call('ZADD', KEYS[2], 'XX', state.next, domain)
+  end
+end
+return {epoch, number, #leased, now}

@@ -1,14 +1,16 @@
 -- admit_urls: take in candidates never seen before, and make their domains ready.
--- KEYS[1] meta     hash    counters; sleep
+-- KEYS[1] meta     hash    counters; sleep; clock
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] seen     prefix  of sets of fingerprints, by bucket
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
--- ARGV[1] now (ms; 0: the server's clock)  ARGV[2] URLs a domain may have (0: any)  ARGV[3] wake channel
--- ARGV[4] wake message  ARGV[5..] per domain: domain, count, then count times: mark, lane, entry
+-- ARGV[1] now (ms; 0: as the owner last wrote it)  ARGV[2] URLs a domain may have (0: any)
+-- ARGV[3] wake channel  ARGV[4] wake message
+-- ARGV[5..] per domain: domain, count, then count times: mark, lane, entry
 -- returns {admitted, seen before, over the domain's budget}
-local now, budget = clock(ARGV[1]), tonumber(ARGV[2])
-local meta = redis.call('HMGET', KEYS[1], 'seen', 'sleep')
+local budget = tonumber(ARGV[2])
+local meta = redis.call('HMGET', KEYS[1], 'seen', 'sleep', 'clock')
+local now = clock(ARGV[1] == '0' and meta[3] or ARGV[1])
 local seen, sleep = tonumber(meta[1] or 0), tonumber(meta[2] or 0)
 
 -- `seen` grows by linear hashing: one bucket for every 200 fingerprints, the next one split when due,

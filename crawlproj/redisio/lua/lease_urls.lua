@@ -5,7 +5,7 @@
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
--- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how many  ARGV[4] longest chain
+-- ARGV[1] epoch  ARGV[2] now (ms)  ARGV[3] how many  ARGV[4] longest chain
 -- ARGV[5] longest time a chain may take (ms)  ARGV[6] number of the last lease the owner has received
 -- ARGV[7] how many may be behind the first of a chain, in all chains
 -- ARGV[8] how soon a domain that is not due yet must be (ms)
@@ -13,7 +13,7 @@
 --          then per lease: token, fails, delay, ms until its domain is due}
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return fenced(ARGV[1], meta[1]) end
-local now, room, chain, chain_ms = clock(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, behind = tonumber(meta[2] or 0), tonumber(ARGV[7])
 local number, reply, size = first, {0}, 1
 local added, gone, changed = {}, {}, {}

@@ -4,12 +4,12 @@
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] parked   zset    domain, scored by the time it is released (ms)
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
--- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)
+-- ARGV[1] epoch  ARGV[2] now (ms)
 -- ARGV[3..] per domain: domain, reason, how long (ms; -1: until released)
 -- returns how many were parked; one that is parked already stays as it is
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return fenced(ARGV[1], epoch) end
-local now, parked = clock(ARGV[2]), 0
+local now, parked = tonumber(ARGV[2]), 0
 write_when_full(KEYS[1])
 for i = 3, #ARGV, 3 do
   local domain, reason, lasts = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -10,6 +10,13 @@ local function clock(given, round)
   return time[1] * 1000 + (round or math.floor)(time[2] / 1000)
 end
 
+-- The time of a partition (ms), to others than its owner: as the owner wrote it last, and what has passed
+-- since by the server's clock, though no more than the time until the owner must write it again.
+local function partition_time(given, written, wall, ends)
+  if tonumber(given) ~= 0 or not written then return clock(given) end
+  return written + math.max(0, math.min(clock(0) - wall, ends - wall))
+end
+
 -- Let this step write although Redis is full (maxmemory): for steps that empty it, or add little.
 -- Redis refuses a script's first write if that may need memory, and none after it, so that no step is done
 -- by half. Removing an expiry never needs memory, so it is the first write of such a step. It changes

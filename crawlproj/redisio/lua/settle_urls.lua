@@ -7,7 +7,7 @@
 -- KEYS[6] trapped  zset    reason lane domain entry, scored by the time (ms)
 -- KEYS[7] pages    list    of page envelopes
 -- KEYS[8] counters hash    of the page queue
--- ARGV[1] epoch  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] bytes a domain may give (0: any)
+-- ARGV[1] epoch  ARGV[2] now (ms)  ARGV[3] bytes a domain may give (0: any)
 -- ARGV[4] trapped URLs kept
 -- ARGV[5..] per lease: token, outcome, reason, wait (ms from now), delay (ms), failures in a row,
 --           bytes fetched, entry to try again, page;
@@ -17,7 +17,7 @@
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return fenced(ARGV[1], epoch) end
 write_when_full(KEYS[1])
-local now, budget = clock(ARGV[2]), tonumber(ARGV[3])
+local now, budget = tonumber(ARGV[2]), tonumber(ARGV[3])
 local tokens, lane_of, names, entries = {}, {}, {}, {}
 for i = 5, #ARGV, 9 do
   local n = #tokens + 1

@@ -35,11 +35,11 @@ def test_a_lease_is_read_from_its_token(host: str, path: str, number: int, lane:
     url = f"{host}/{path}"
     token = f"{number} {lane} a.test {encode_entry(url, 'a.test', 3, 1, extra)}".encode()
 
-    lease = Lease.from_token(token, 5, 7, 2, 900)
+    lease = Lease.from_token(token, 5, "7:a", 2, 900)
 
     assert (lease.token, lease.number, lease.lane, lease.domain) == (token, number, lane, "a.test")
     assert (lease.url, lease.depth, lease.attempt, lease.extra) == (url, 3, 1, extra)
-    assert (lease.partition, lease.epoch, lease.fails, lease.delay_ms) == (5, 7, 2, 900)
+    assert (lease.partition, lease.epoch, lease.fails, lease.delay_ms) == (5, "7:a", 2, 900)
 
 
 def test_two_leases_are_never_equal() -> None:
