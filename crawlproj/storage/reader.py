@@ -13,7 +13,7 @@ import zstandard
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.model.run import runs_directory
 from crawlproj.storage.row import COLUMNS, check_columns
-from crawlproj.storage.segments import PART
+from crawlproj.storage.segments import PART, WITHDRAWN
 from crawlproj.storage.sink import SINKS, Sink
 
 #: Errors of reading a file that is truncated, corrupt, or not ours.
@@ -55,6 +55,6 @@ def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
             best.setdefault(name.removesuffix(sink.suffix), (path / name, sink))
         names -= found
     for name in sorted(names):
-        if not name.endswith(PART):
+        if not name.endswith((PART, WITHDRAWN)):
             raise BadSegment(f"{path / name} is not a page file; move it out of this directory.")
     return [best[base] for base in sorted(best)]

@@ -31,8 +31,10 @@ COMMIT_STEPS = ("begun", "closed", "synced", "recorded", "renamed", "published")
 #: The suffix of published files whose record Redis has lost.
 WITHDRAWN = ".withdrawn"
 
-#: Parser, run and number; files of earlier releases name no run.
-_NAME = re.compile(r"(?P<base>(?P<parser>.+?)(?:-r(?P<run>[0-9a-f]+))?-\d{6,})\.[^/]+?(?P<part>\.part)?")
+#: Parser, run and number; files of earlier releases name no run. Withdrawn ones do not match.
+_NAME = re.compile(
+    r"(?P<base>(?P<parser>.+?)(?:-r(?P<run>[0-9a-f]+))?-\d{6,})\.[^/]+?(?P<part>\.part)?(?<!\.withdrawn)"
+)
 #: Less free space would not last for the next row group.
 _ROOM_BYTES = 1 << 20
 
