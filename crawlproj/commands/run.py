@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -265,6 +266,7 @@ class Command(RunCommand):
             limits=limits,
             joins=spec.shards if opts.join else None,
             forkpool=self._forkpool,
+            admit_seeds=partial(self.admit_seeds, run, spec.sources),
         )
         self._print(
             opts,

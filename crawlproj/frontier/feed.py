@@ -72,6 +72,8 @@ class Feed:
         self.starting = True
         #: Whether the run may end before everything is fetched.
         self.has_limits = False
+        #: Called when Redis was set back and may have lost what was admitted at the start.
+        self.on_set_back: Callable[[], Awaitable[None]] | None = None
         self._limits = limits
         self._promises = promises
         self._on_stop = on_stop
@@ -211,6 +213,8 @@ class Feed:
         self._promises.forget_returned()
         self.frontier.generation = self.frontier.client.generation
         await self.number.claim_again()
+        if isinstance(reason, SetBack) and self.on_set_back is not None:
+            await self.on_set_back()
 
     async def _rest(self) -> None:
         now_s = self._clock()

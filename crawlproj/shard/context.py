@@ -34,6 +34,9 @@ class PageSpider(Protocol):
     def request_of(self, lease: Lease) -> Request:
         """Return the request for *lease*."""
 
+    async def admit_seeds(self) -> None:
+        """Admit its seeds, if it has any. May be called again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:

@@ -102,6 +102,8 @@ class ShardProcess:
             on_work=self._wake,
             on_stop=self._on_stop,
         )
+        if isinstance(spider, PageSpider):
+            feed.on_set_back = spider.admit_seeds
         self.dispatcher = feed.dispatcher
         context = ShardContext(config, run, feed, self._telemetry, rules, results)
         set_context(self._crawler, context)

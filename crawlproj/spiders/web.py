@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from crawlproj.config import Config, load_config
 from crawlproj.download.client import Answer
 from crawlproj.download.handler import answer_of
-from crawlproj.errors import BadArgument, NoSeeds
+from crawlproj.errors import BadArgument, NoSeeds, SetBack
 from crawlproj.frontier.seeds import admit_seeds
 from crawlproj.model.records import FetchedPage, Lease, Settlement
 from crawlproj.shard import seams
@@ -116,19 +116,25 @@ class WebSpider(Spider):
 
     async def start(self) -> AsyncIterator[Any]:
         """Admit the seeds; they come back from the frontier as leases."""
-        if self.seeds:
-            try:
-                await self._admit_seeds()
-            except NoSeeds as exc:
-                logger.error("shard %s stops: %s", self.shard, exc)
-                seams.exit_with(exc.exit_code)
-                raise CloseSpider("no_seeds") from exc
+        try:
+            await self.admit_seeds()
+        except SetBack:
+            # The shard starts over, and then calls it.
+            pass
+        except NoSeeds as exc:
+            logger.error("shard %s stops: %s", self.shard, exc)
+            seams.exit_with(exc.exit_code)
+            raise CloseSpider("no_seeds") from exc
         # Nothing to yield, but Scrapy needs an iterator.
         no_requests: tuple[Request, ...] = ()
         for request in no_requests:
             yield request
 
-    async def _admit_seeds(self) -> None:
+    async def admit_seeds(self) -> None:
+        """Admit the seeds that were given; called by the shard again if Redis may have lost them."""
+        if not self.seeds:
+            return
+
         def report(error: str) -> None:
             logger.error("seed refused: %s", error)
 

@@ -12,7 +12,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +65,7 @@ class Crawl:
     """The processes of a run on this machine. *settings* go to every child, *log_level* is the supervisor's.
 
     *joins* is the number of shards it added to a running run; None for the run's own supervisor, which starts
-    all shards but those of supervisors that joined.
+    all shards but those of supervisors that joined. *admit_seeds* is called again if Redis may have lost them.
     """
 
     def __init__(
@@ -80,11 +80,14 @@ class Crawl:
         limits: Limits | None = None,
         joins: int | None = None,
         forkpool: ForkPool | None = None,
+        admit_seeds: Callable[[], Awaitable[object]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log_file, self._log_level = log_files.own, log_level
         self._run = run
         run.watch()
+        self._admit_seeds = admit_seeds
+        self._generation = 0
         self._config = config
         self._joins = joins
         self._clock = clock
@@ -142,6 +145,7 @@ class Crawl:
             # Before the record is read, so that a child that exited because the run is over is not restarted.
             ended = self._crew.take_exits()
             try:
+                await self._admit_lost_seeds()
                 run_map = await self._run.read_map()
                 joined, queued_bytes = await self._read_joined_and_queued()
             except RunMismatch:
@@ -168,6 +172,12 @@ class Crawl:
                     continue
             is_calm = is_busy and self._has_led
             await self._sleep(_POLL_S if is_calm else _POLL_AT_END_S)
+
+    async def _admit_lost_seeds(self) -> None:
+        generation = self._run.client.generation
+        if generation != self._generation and self._admit_seeds is not None:
+            await self._admit_seeds()
+        self._generation = generation
 
     async def _read_joined_and_queued(self) -> tuple[int, int]:
         """Return the number of shards of supervisors that joined, and the bytes in the page queue."""
