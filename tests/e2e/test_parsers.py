@@ -59,7 +59,6 @@ def page_of(number: int, body: str | None = None, **more: Any) -> Page:
     headers = {"content-type": "text/html; charset=utf-8"}
     page = Page(
         f"http://{domain}/page/{number}", RUN, domain, 1, 200, 1_700_000_000_000, 5, headers, html.encode(),
-        partition=number % PARTITIONS, lease=number,
     )  # fmt: skip
     for name, value in more.items():
         setattr(page, name, value)
@@ -139,7 +138,7 @@ class Pages:
         assert admitted == len(self.links)
         # No queue, no list of a parser, and nothing that could lock out anybody.
         partition = {"meta", "ready", "domains", "seen", "q"}
-        assert kinds - partition <= {"runs", "run", "segments", "page-counters", "page-attempts", *beside}
+        assert kinds - partition <= {"runs", "run", "segments", "page-counters", *beside}
 
     async def _read_frontier(self, client: RedisClient) -> tuple[Counter[str], set[str], int]:
         names: list[str] = []
