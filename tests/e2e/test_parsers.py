@@ -313,7 +313,7 @@ def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
 
     settle(parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1"))
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     assert pages.counters()["failed"] == 6
     listed = scrapy("deadletters", "--json")
     assert listed.wait() == 0
@@ -335,7 +335,7 @@ def test_a_page_that_takes_too_much_memory_becomes_a_dead_letter(
         parser(CRAWL_PARSER_MEMORY="500000000", CRAWL_MAX_BODY="10000000", CRAWL_PARSE_SECONDS="60"),
     )
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     listed = scrapy("deadletters", "--json")
     assert listed.wait() == 0
     [letter] = map(json.loads, listed.log.splitlines())
@@ -417,7 +417,7 @@ def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
 
     settle(parser())
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     listed = scrapy("deadletters")
     assert listed.wait() == 0
     assert len(listed.log.splitlines()) == 4

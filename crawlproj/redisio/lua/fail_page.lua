@@ -5,8 +5,8 @@
 -- KEYS[4] letters   hash  page -> envelope of a dead letter
 -- KEYS[5] ages      zset  dead letters in Redis, scored by their time (ms)
 -- KEYS[6] counters  hash  counter -> number
--- ARGV[1] page  ARGV[2] its element of the list  ARGV[3] how often it may fail  ARGV[4] what is known about it
--- ARGV[5] time (ms)
+-- ARGV[1] page  ARGV[2] its element of the list  ARGV[3] how often it may fail
+-- ARGV[4] what is known about it  ARGV[5] time (ms)
 -- returns how often it has failed now, 0 when it became a dead letter, -1 when the parser no longer had it
 if redis.call('LREM', KEYS[1], 1, ARGV[2]) == 0 then return -1 end
 redis.call('HINCRBY', KEYS[6], 'failed', 1)
