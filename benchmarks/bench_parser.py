@@ -130,7 +130,7 @@ async def besides_extraction(
     known: dict[str, Extract] = {}
     for site in range(MIXED_SITES):
         for page, words in zip(bodies, said, strict=True):
-            here = _on_site(page, site, len(pages))
+            here = _on_site(page, site)
             pages.append(here)
             known[here.url] = replace(
                 words, links=[link.replace("docs.example", here.domain) for link in words.links]
@@ -186,7 +186,7 @@ async def _feed(
         batch = []
         for number in range(first, min(first + 100, numbers.stop)):
             page, site = bodies[number % len(bodies)], number // len(bodies) % SITES
-            batch.append(pack(_on_site(page, site, number)))
+            batch.append(pack(_on_site(page, site)))
         size = sum(len(page) for page in batch)
         await client.command("RPUSH", keys.pages(RUN), *batch)
         await client.command("HINCRBY", keys.page_counters(RUN), "queued_bytes", size)
@@ -198,9 +198,9 @@ async def _feed(
             found.memory.append((first + len(batch) - numbers.start - length, _resident_bytes(parser)))
 
 
-def _on_site(page: Page, site: int, lease: int) -> Page:
+def _on_site(page: Page, site: int) -> Page:
     domain = f"docs-{site}.example"
-    return replace(page, url=page.url.replace("docs.example", domain), domain=domain, lease=lease)
+    return replace(page, url=page.url.replace("docs.example", domain), domain=domain)
 
 
 def _resident_bytes(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""Scrapy's wiring and the defaults of a crawl. The only reader of the environment.
+"""Scrapy's wiring and the defaults of a crawl. The only reader of the environment but supervisor/child.py.
 
 Every option, with its limits, is in docs/settings.md. `-s NAME=VALUE` on the command line overrides what is set
 here.

@@ -7,6 +7,7 @@ import json
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, BadEnvelope
+from crawlproj.model.run import RunPaths
 from crawlproj.pages.deadletters import DeadLetters
 
 
@@ -32,7 +33,7 @@ class Command(RunCommand):
         if (opts.show or opts.replay) != bool(args or opts.all):
             raise BadArgument("Use --show or --replay with pages, or with --all; see: scrapy deadletters -h")
         async with self.found_run(opts) as run:
-            letters = DeadLetters(run.client, run.name)
+            letters = DeadLetters(run.client, run.name, RunPaths(self.config().data, run.name).deadletters)
             known = {letter.page: letter for letter in await letters.list()}
             for page in args:
                 if page not in known:
@@ -40,10 +41,10 @@ class Command(RunCommand):
             chosen = [known[page] for page in (args or known)]
             if opts.replay:
                 async with run.adding():
-                    replayed = [letter for letter in chosen if await letters.replay(letter.page)]
+                    replayed = await letters.replay(*(letter.page for letter in chosen))
                 if replayed:
                     await run.reopen()
-                print(f"{len(replayed)} pages put back on the queue of run {run.name}")
+                print(f"{replayed} pages put back on the queue of run {run.name}")
             elif opts.json:
                 for letter in chosen:
                     print(letter.encode())

@@ -11,7 +11,7 @@ from crawlproj.supervisor.claim import live_shards
 from crawlproj.supervisor.launch import (
     cancel_jobs,
     check_servers,
-    has_password,
+    has_credentials,
     job_settings,
     jobs_of,
     pending_after_start,
@@ -81,8 +81,8 @@ class Command(RunCommand):
         await self._refuse_if_scheduled(servers, name)
         start = await self._prepare(name, args, opts.shards)
         print(f"run {name}: {start}; shards: {opts.shards}, parsers: {opts.parsers}")
-        if config.redis_url and has_password(config.redis_url):
-            print("REDIS_URL has a password and is not passed on: set it in each scrapyd's environment.")
+        if config.redis_url and has_credentials(config.redis_url):
+            print("REDIS_URL has credentials and is not passed on: set it in each scrapyd's environment.")
 
         unscheduled = await schedule_jobs(jobs, settings, opts.version)
         scheduled = [job for job in jobs if job.id not in unscheduled]

@@ -26,14 +26,16 @@ class Command(RunCommand):
   scrapy runs                              one line per run: state, shards, pages, start time
   scrapy runs --json                       one JSON object per line
   scrapy runs --delete news                delete its URLs, queue and counters; keep its pages
-  scrapy runs --delete news --pages --yes  delete its pages too, without confirmation"""
+  scrapy runs --delete news --pages --yes  delete its pages and dead letters too, without confirmation"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="print one JSON object per line")
         parser.add_argument("--delete", metavar="NAME", default="", help="delete this run")
         parser.add_argument(
-            "--pages", action="store_true", help="with --delete: also delete its pages on disk"
+            "--pages",
+            action="store_true",
+            help="with --delete: also delete its pages and dead letters on disk",
         )
         parser.add_argument("--yes", action="store_true", help="with --delete: do not ask for confirmation")
 
@@ -67,8 +69,10 @@ class Command(RunCommand):
             await run.delete()
             # Otherwise a new run of this name would continue these counters.
             shutil.rmtree(paths.metrics, ignore_errors=True)
-        if opts.pages and files:
-            shutil.rmtree(paths.pages)
+        if opts.pages:
+            for directory in (paths.pages, paths.deadletters):
+                if directory.exists():
+                    shutil.rmtree(directory)
         print(f"deleted {what}")
         if files and not opts.pages:
             print(f"kept its {files} page files in {paths.pages}")

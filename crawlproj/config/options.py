@@ -309,6 +309,11 @@ class Config:
     page_attempts: int = ours(
         3, "Parsing attempts per page before it becomes a dead letter.", least=1, most=100
     )
+    dead_letter_bytes: int = ours(
+        64_000_000,
+        "Maximum size of the dead letters of a run in Redis; beyond it the oldest are moved to disk.",
+        least=0,
+    )
     scheduler_persist: bool = theirs(True, "Keep the frontier when the crawl has ended.")
     scheduler_flush_on_start: bool = theirs(False, "Empty the run before it starts.")
     scheduler_idle_before_close: float = theirs(

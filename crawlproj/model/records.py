@@ -158,8 +158,6 @@ class Page:
     body: bytes = b""
     shard: int = 0
     attempt: int = 0
-    partition: int = 0
-    lease: int = 0
     truncated: bool = False
     redirected_from: str = ""
     error: str = ""

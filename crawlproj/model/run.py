@@ -46,6 +46,10 @@ class RunPaths:
         return self.directory / "pages"
 
     @property
+    def deadletters(self) -> Path:
+        return self.directory / "deadletters"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 

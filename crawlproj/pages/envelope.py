@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 
 import msgspec
@@ -11,7 +12,9 @@ from crawlproj.errors import BadEnvelope
 from crawlproj.model.records import Page
 
 #: First byte of every envelope. A new layout needs a new byte.
-VERSION = b"\xe3"
+VERSION = b"\xe4"
+#: What `fail_page.lua` puts before the envelope of a page that is tried again: how often it has failed.
+_FAILED = re.compile(rb"failed \d+ ")
 #: Below this size compressing costs more than it saves.
 _SMALL_BYTES = 1024
 #: No page is larger; a greater size in an envelope means damage.
@@ -34,8 +37,6 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     plain_bytes: int
     shard: int
     attempt: int
-    partition: int
-    lease: int
     truncated: bool
     redirected_from: str
     error: str
@@ -70,6 +71,7 @@ def pack(page: Page) -> bytes:
 
 def unpack(data: bytes) -> Page:
     """Return the page that `pack` made into *data*. Raises BadEnvelope for anything else."""
+    data = envelope_of(data)
     if data[:1] != VERSION:
         raise BadEnvelope(
             f"page record begins with {data[:1]!r}, expected {VERSION!r}: "
@@ -83,6 +85,14 @@ def unpack(data: bytes) -> Page:
     others = _all_but_body(fields)
     values = (*others[:_BODY], body, *others[_BODY:])
     return Page(*values)
+
+
+def envelope_of(data: bytes) -> bytes:
+    """Return *data*, an element of the page queue, without the count of its failures."""
+    if data[:1] == VERSION:
+        return data
+    failed = _FAILED.match(data)
+    return data[failed.end() :] if failed else data
 
 
 def _came_compressed(headers: dict[str, str]) -> bool:

@@ -101,12 +101,12 @@ class PageQueue:
             [
                 keys.pages_taken(self._run, parser),
                 keys.pages(self._run),
-                keys.page_attempts(self._run),
                 keys.dead_letters(self._run),
                 keys.dead_pages(self._run),
+                keys.dead_ages(self._run),
                 keys.page_counters(self._run),
             ],
-            [letter.page, raw, most_attempts, letter.encode()],
+            [letter.page, raw, most_attempts, letter.encode(), letter.at_ms],
             generation=self.generation,
         )
         if parser in self._held:

@@ -25,8 +25,8 @@ from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
-from crawlproj.pages.deadletters import DeadLetter
-from crawlproj.pages.envelope import unpack
+from crawlproj.pages.deadletters import DeadLetter, DeadLetters
+from crawlproj.pages.envelope import envelope_of, unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
@@ -61,7 +61,7 @@ def new_parser_name(name: str = "") -> str:
 
 def dead_letter(raw: bytes, page: Page | None, error: str, parser: str) -> DeadLetter:
     """Return the dead letter for *raw*, named by its hash: numbers of leases repeat if Redis is set back."""
-    name = blake2b(raw, digest_size=8).hexdigest()
+    name = blake2b(envelope_of(raw), digest_size=8).hexdigest()
     return DeadLetter(name, page.url if page else "", error[:2000], parser, int(time.time() * 1000))
 
 
@@ -91,7 +91,9 @@ class Parser:
         self._heartbeat = heartbeat or Heartbeat(clock)
         self._metrics = metrics or Metrics()
         self._queue = PageQueue(run.client, run.name)
-        self._directory = directory = RunPaths(config.data, run.name).pages
+        paths = RunPaths(config.data, run.name)
+        self._directory = directory = paths.pages
+        self._dead_letters = DeadLetters(run.client, run.name, paths.deadletters)
         self._config = config
         self._extract_options = ExtractOptions(config)
         self._is_over = is_over
@@ -256,7 +258,9 @@ class Parser:
         self._errors += 1
         self._metrics.parse_errors += 1
         is_dead = await self._queue.fail(self._name, raw, letter, attempts)
-        self._metrics.dead_letters += is_dead
+        if is_dead:
+            self._metrics.dead_letters += 1
+            await self._dead_letters.make_room(self._config.dead_letter_bytes)
         what = "page is a dead letter" if is_dead else "page failed, will be retried"
         logger.warning("%s: %s, %s", what, letter.url or letter.page, letter.error)
 
@@ -359,6 +363,8 @@ class Parser:
             recorded = await self._queue.segments()
             recover(parts, living, recorded)
             withdraw(files, recorded)
+        # Pages that killed their parser became dead letters without it.
+        await self._dead_letters.make_room(self._config.dead_letter_bytes)
 
     async def _log_when_due(self) -> None:
         pages, now_s = self._pages + self._segment.rows, self._clock()

@@ -102,7 +102,7 @@ def supervisors(run: str) -> str:
 
 
 def pages(run: str) -> str:
-    """list · page envelopes waiting for a parser, oldest first · until taken"""
+    """list · page envelopes waiting for a parser, oldest first; ``failed N envelope`` of a page that has failed in a parser N times · until taken"""
     return _run(run, "pages")
 
 
@@ -116,19 +116,24 @@ def parsers(run: str) -> str:
     return _run(run, "parsers")
 
 
-def page_attempts(run: str) -> str:
-    """hash · page → how often it failed in a parser · until it is a dead letter"""
-    return _run(run, "page-attempts")
-
-
 def dead_letters(run: str) -> str:
-    """hash · page → JSON: url, error, parser and time of a page that failed for good · until replayed or deleted"""
+    """hash · page → JSON: url, error, parser and time of a page that failed for good · until replayed, deleted, or on disk"""
     return _run(run, "dead")
 
 
 def dead_pages(run: str) -> str:
-    """hash · page → the envelope of a dead letter · until replayed or deleted"""
+    """hash · page → the envelope of a dead letter; with the hash above at most CRAWL_DEAD_LETTER_BYTES · until replayed, deleted, or on disk"""
     return _run(run, "dead-pages")
+
+
+def dead_ages(run: str) -> str:
+    """zset · the dead letters of the hashes above, scored by their time (ms); the oldest go to disk first · as long as they"""
+    return _run(run, "dead-ages")
+
+
+def dead_moves(run: str) -> str:
+    """hash · file of a dead letter → ``in`` when it has left Redis for this file, ``out`` when it was replayed from it · until the file has its name or is removed"""
+    return _run(run, "dead-moves")
 
 
 def segments(run: str) -> str:
@@ -142,7 +147,7 @@ def witness(run: str) -> str:
 
 
 def page_counters(run: str) -> str:
-    """hash · pages stored, truncated (`cut`), reclaimed, failed, dead; links; `filtered:REASON`; `queued_bytes`, the size of the page queue; with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
+    """hash · pages stored, truncated (`cut`), reclaimed, failed, dead (`dead_bytes`: the size of those in Redis); links; `filtered:REASON`; `queued_bytes`, the size of the page queue; with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "page-counters")
 
 

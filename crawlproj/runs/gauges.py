@@ -25,7 +25,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
     queued_bytes, dead, memory, *sizes = await run.client.pipeline(
         [
             ("HGET", keys.page_counters(run.name), "queued_bytes"),
-            ("HLEN", keys.dead_letters(run.name)),
+            ("HGET", keys.page_counters(run.name), "dead"),
             ("INFO", "memory"),
             *(("ZCARD", keys.ready(run.name, p)) for p in everywhere),
             *(("ZCARD", keys.parked(run.name, p)) for p in everywhere),
@@ -43,7 +43,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
         "page_queue_bytes": int(queued_bytes or 0),
         "page_queue_hard_limit_pages": config.page_queue_hard,
         "page_queue_hard_limit_bytes": config.page_queue_hard_bytes,
-        "dead_letters": dead,
+        "dead_letters": int(dead or 0),
         "run_pages_fetched_total": counters.fetched,
         "run_pages_stored_total": counters.stored,
         "run_pages_cut_total": counters.cut,

@@ -100,8 +100,6 @@ class Results:
             latency_ms=0,
             shard=self._shard,
             attempt=lease.attempt,
-            partition=lease.partition,
-            lease=lease.number,
             redirected_from=extra.redirected_from,
             sitemap_level=extra.sitemap_level,
             hops=extra.hops,

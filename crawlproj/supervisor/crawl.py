@@ -65,7 +65,7 @@ class Crawl:
     """The processes of a run on this machine. *settings* go to every child, *log_level* is the supervisor's.
 
     *joins* is the number of shards it added to a running run; None for the run's own supervisor, which starts
-    all shards but those of supervisors that joined. *admit_seeds* is called again if Redis may have lost them.
+    all shards but those of supervisors that joined. *admit_seeds* is called again if Redis has lost them.
     """
 
     def __init__(

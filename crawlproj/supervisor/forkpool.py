@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from crawlproj.supervisor import child
+
 
 class ForkPool:
     """Starts `scrapy` processes, using the forked ones first."""
@@ -48,16 +50,20 @@ class ForkPool:
     def start(self, name: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes] | Forked:
         """Start ``scrapy`` with *arguments*; what it prints is appended to *output*.
 
-        *name* is shown by ``ps``: the command line of a forked process is its parent's.
+        *name* is shown by ``ps``: the command line of a forked process is its parent's. Settings among the
+        arguments are not shown, as they may be secrets.
         """
         job = {"name": name, "arguments": list(arguments), "output": str(output)}
         while self._waiting:
             process = self._waiting.pop(0)
             if process.wake(json.dumps(job)):
                 return process
+        settings = [argument for argument in arguments if argument.startswith("--set=")]
+        shown = [argument for argument in arguments if argument not in settings]
         with output.open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "scrapy.cmdline", *arguments],
+                [sys.executable, "-m", child.__name__, *shown],
+                env=os.environ | {child.SETTINGS: json.dumps(settings)},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from crawlproj.config import Config
 from crawlproj.errors import BadArgument
@@ -20,9 +20,13 @@ _JOB_ID = re.compile(r"(?P<run>.+)\.(?P<role>shard|parser)-(?P<number>\d+)\.[0-9
 _POLL_S = 0.5
 #: How long a server takes to start a job it has a slot for: its poll_interval is 5 s by default.
 _START_S = 8.0
-#: Settings whose value is a secret, by name, and values with a password: that of a URL.
-_SECRET_NAME = re.compile(r"PASS$|PASSWORD$|SECRET|TOKEN")
-_SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+#: Settings whose value is a secret, by name.
+_SECRET_NAME = re.compile(r"PASS$|PASSWORD$|SECRET|TOKEN|API_?KEY|CREDENTIALS")
+#: Values with a secret: a password in a URL, or a member of a JSON object.
+_SECRET_VALUE = re.compile(
+    r"""://[^/@\s]*:[^/@\s]+@|["'][^"']*(passw|secret|token|api_?key|authorization|cookie)[^"']*["']\s*:""",
+    re.IGNORECASE,
+)
 #: How long a job may take beyond its time to drain.
 _GRACE_S = 15.0
 
@@ -63,12 +67,13 @@ def job_settings(
 ) -> dict[str, str]:
     """Return the settings of each job: those *given*, plus the contact, the data directory and Redis.
 
-    A REDIS_URL with a password is left out, as scrapyd shows the settings of its jobs to anyone. Raises
-    BadArgument for any other secret, and when a server cannot reach the Redis of this crawl.
+    scrapyd shows the settings of its jobs to anyone. So a REDIS_URL with credentials is left out unless it
+    was *given*: then, as for any other secret, BadArgument is raised, as it is when a server cannot reach the
+    Redis of this crawl.
     """
+    _refuse_secrets(config, given)
     settings = dict(given)
     settings.pop("REDIS_URL", None)
-    _refuse_secrets(config, settings)
     if config.contact:
         settings["CRAWL_CONTACT"] = config.contact
     host = urlsplit(config.redis_url).hostname if config.redis_url else None
@@ -81,28 +86,36 @@ def job_settings(
     if config.redis_url is None:
         # Empty, to override a REDIS_URL in scrapyd's environment.
         settings |= {"CRAWL_DATA": str(config.data.absolute()), "REDIS_URL": ""}
-    elif not has_password(config.redis_url):
+    elif not has_credentials(config.redis_url):
         settings["REDIS_URL"] = config.redis_url
     return settings
 
 
 def _refuse_secrets(config: Config, given: Mapping[str, str]) -> None:
-    shown = "scrapyd shows the settings of its jobs to everybody"
-    if "REDIS_PARAMS" in given and any("password" in name for name in config.redis_params):
-        raise BadArgument(
-            f"-s REDIS_PARAMS has a password, and {shown}. Put the password into a file, and name it with "
-            "-s REDIS_PASSWORD_FILE=PATH or in the environment of each scrapyd."
+    has_secret = {
+        name
+        for name, value in given.items()
+        # Ours are no secrets, and their patterns may look like some.
+        if not name.startswith("CRAWL_") and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+    }
+    if config.redis_url and has_credentials(config.redis_url):
+        has_secret |= {"REDIS_URL"} & given.keys()
+    if any("password" in name or "username" in name for name in config.redis_params):
+        has_secret |= {"REDIS_PARAMS"} & given.keys()
+    for name in sorted(has_secret):
+        remedy = (
+            "Set REDIS_URL in the environment of each scrapyd and here, or put the password into a file on "
+            "each machine and name it with REDIS_PASSWORD_FILE, in the environment or with -s"
+            if name.startswith("REDIS_")
+            else "Set it in crawlproj/settings.py of each server, from the environment of scrapyd"
         )
-    for name, value in given.items():
-        if _SECRET_NAME.search(name) or _SECRET_VALUE.search(value):
-            raise BadArgument(
-                f"-s {name} has a secret, and {shown}. Set it in crawlproj/settings.py of each server, from "
-                "the environment of scrapyd."
-            )
+        raise BadArgument(
+            f"-s {name} has a secret, and scrapyd shows the settings of its jobs to everybody. {remedy}."
+        )
 
 
-def has_password(redis_url: str) -> bool:
-    return bool(urlsplit(redis_url).password) or "password=" in redis_url
+def has_credentials(redis_url: str) -> bool:
+    return re.search(r"@|[?&](username|password)=", unquote(redis_url)) is not None
 
 
 async def check_servers(servers: Sequence[ScrapydServer], spiders: set[str], version: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 
 from crawlproj.model.records import Page, decode_entry
+from crawlproj.model.run import RunPaths
 from crawlproj.pages.envelope import VERSION, pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import dead_letter
@@ -59,7 +60,6 @@ def page_of(number: int, body: str | None = None, **more: Any) -> Page:
     headers = {"content-type": "text/html; charset=utf-8"}
     page = Page(
         f"http://{domain}/page/{number}", RUN, domain, 1, 200, 1_700_000_000_000, 5, headers, html.encode(),
-        partition=number % PARTITIONS, lease=number,
     )  # fmt: skip
     for name, value in more.items():
         setattr(page, name, value)
@@ -139,7 +139,7 @@ class Pages:
         assert admitted == len(self.links)
         # No queue, no list of a parser, and nothing that could lock out anybody.
         partition = {"meta", "ready", "domains", "seen", "q"}
-        assert kinds - partition <= {"runs", "run", "segments", "page-counters", "page-attempts", *beside}
+        assert kinds - partition <= {"runs", "run", "segments", "page-counters", *beside}
 
     async def _read_frontier(self, client: RedisClient) -> tuple[Counter[str], set[str], int]:
         names: list[str] = []
@@ -313,7 +313,7 @@ def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
 
     settle(parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1"))
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     assert pages.counters()["failed"] == 6
     listed = scrapy("deadletters", "--json")
     assert listed.wait() == 0
@@ -335,7 +335,7 @@ def test_a_page_that_takes_too_much_memory_becomes_a_dead_letter(
         parser(CRAWL_PARSER_MEMORY="500000000", CRAWL_MAX_BODY="10000000", CRAWL_PARSE_SECONDS="60"),
     )
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     listed = scrapy("deadletters", "--json")
     assert listed.wait() == 0
     [letter] = map(json.loads, listed.log.splitlines())
@@ -343,7 +343,10 @@ def test_a_page_that_takes_too_much_memory_becomes_a_dead_letter(
     assert letter["error"].startswith("took more memory than CRAWL_PARSER_MEMORY")
 
 
+@pytest.mark.parametrize("most_bytes", ["0", "64000000"])
 def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
+    most_bytes: str,
+    tmp_path: Path,
     pages: Pages,
     parser: Callable[..., Any],
     scrapy: Callable[..., Any],
@@ -354,10 +357,18 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
     deadly = page_of(9001, HANGING_BODY)
     pages.put_raw(pack(deadly))
 
-    dying = parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="60", CRAWL_PAGE_ATTEMPTS="2")
+    dying = parser(
+        CRAWL_FIELDS=json.dumps(HANGS_ON),
+        CRAWL_PARSE_SECONDS="60",
+        CRAWL_PAGE_ATTEMPTS="2",
+        CRAWL_DEAD_LETTER_BYTES=most_bytes,
+    )
     # The kernel kills what uses more CPU, as it kills what uses more memory than there is.
     resource.prlimit(dying.process.pid, resource.RLIMIT_CPU, (2, 2))
     wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
+    on_disk = RunPaths(tmp_path / "data", RUN).deadletters
+    if most_bytes == "0":
+        wait_for(lambda: [*on_disk.glob("*.letter")], "the next parser has moved it to disk")
     dying.send(signal.SIGTERM)
     assert dying.wait() == 0
     shown = scrapy("deadletters", "--show", letter_id(deadly))
@@ -367,6 +378,7 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
     pages.stored.add(deadly.url)
     settle(parser())
 
+    assert [*on_disk.glob("*")] == []
     assert "killed its parser with SIG" in shown.log
     assert "aaaaaaaa" in shown.log
     assert "1 pages put back on the queue of run web" in replayed.log
@@ -405,7 +417,7 @@ def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
 
     settle(parser())
 
-    pages.assert_stored_once(beside=("dead", "dead-pages"))
+    pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
     listed = scrapy("deadletters")
     assert listed.wait() == 0
     assert len(listed.log.splitlines()) == 4

@@ -364,6 +364,35 @@ def test_whatever_is_wrong_with_a_server_is_said_before_anything_is_done(
     assert not crew.data.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS_URL", "redis://:hunter2@127.0.0.1:1/0"),
+        ("REDIS_PARAMS", '{"username": "me", "password": "hunter2"}'),
+        ("REDIS_PARAMS", '{"username": "hunter2"}'),
+    ],
+)
+def test_a_secret_never_reaches_scrapyd(
+    in_project: tuple[Scrapyd, Scrapyd],
+    crew_of: Callable[..., Any],
+    wait_for: Callable[..., Any],
+    name: str,
+    value: str,
+) -> None:
+    server, crew = in_project[0], crew_of(SMALL)
+    wait_for(server.is_up, "scrapyd is up")
+    before = [server.jobs(state) for state in ("pending", "running", "finished")]
+
+    launched = crew.scrapy("launch", "--scrapyd", server.url, str(crew.seeds_file), f"--set={name}={value}")
+    code = launched.wait()
+
+    assert code == 2, launched.log
+    assert re.search(f"-s {name} has a secret.*REDIS_PASSWORD_FILE", launched.log), launched.log
+    assert "hunter2" not in launched.log + server.log + server.job_logs()
+    assert [server.jobs(state) for state in ("pending", "running", "finished")] == before
+    assert not crew.data.exists()
+
+
 async def test_a_missing_version_or_spider_is_reported(
     in_project: tuple[Scrapyd, Scrapyd], wait_for: Callable[..., Any]
 ) -> None:

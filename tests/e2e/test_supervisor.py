@@ -39,7 +39,9 @@ def processes_of(crew: Crew) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_ours = f"CRAWL_DATA={crew.data}" in (process / "cmdline").read_text(errors="replace")
+            # Settings of a restarted one are in its environment.
+            texts = [(process / file).read_text(errors="replace") for file in ("cmdline", "environ")]
+            is_ours = any(f"CRAWL_DATA={crew.data}" in text for text in texts)
             if is_ours and title_of(process):
                 found.append(int(process.name))
         except OSError:
@@ -65,6 +67,36 @@ def test_a_shard_a_parser_and_redis_are_killed_and_the_run_completes(crew_of: Cr
     assert "parser 0 ended with signal 9; it is restarted in 1 s" in process.log
     crew.assert_content(twice_at_most=12)
     assert processes_of(crew) == []
+
+
+def test_a_restarted_process_gets_a_secret_that_its_command_line_does_not_show(
+    crew_of: CrewOf, redis_server_factory: Callable[..., Any]
+) -> None:
+    crew, server = crew_of(SMALL), redis_server_factory("--requirepass", "hunter2")
+    crew.environment["REDIS_URL"] = server.url
+    profile = crew.directory / "secret.toml"
+    profile.write_text(
+        f'seeds = "{crew.seeds_file}"\nrun = "web"\n[settings]\nREDIS_PARAMS = {{ password = "hunter2" }}\n'
+    )
+    process = crew.scrapy("run", str(profile), name="run")
+    pid = process.process.pid
+    crew.wait_until(lambda: crew.requests_seen() >= 30, "30 requests were made")
+    killed = children_of(pid, f"{SHARD}0") + children_of(pid, PARSER)
+    for child in killed:
+        os.kill(child, signal.SIGKILL)
+
+    crew.wait_until(
+        lambda: (
+            len(set(children_of(pid, f"{SHARD}0") + children_of(pid, PARSER)) - set(killed)) >= len(killed)
+        ),
+        "they are restarted",
+    )
+    shown = "".join(Path(f"/proc/{child}/cmdline").read_text() for child in children_of(pid))
+
+    assert "-ashard=0" in shown
+    assert "hunter2" not in shown
+    assert process.wait() == 0, process.log
+    crew.assert_content(twice_at_most=12)
 
 
 def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_resumes(crew_of: CrewOf) -> None:

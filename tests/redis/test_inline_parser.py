@@ -63,7 +63,6 @@ async def put(client: RedisClient, *bodies: str) -> set[str]:
             1,
             {"content-type": "text/html"},
             body.encode(),
-            lease=n,
         )
         for n, body in enumerate(bodies)
     ]
@@ -143,7 +142,8 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
     await parser.done
     assert time.monotonic() - started_s < 10
     assert (await Run(client, RUN, 64).read_counters()).unstored == 2
-    assert await client.command("EXISTS", keys.page_attempts(RUN)) == 0
+    queued = await client.command("LRANGE", keys.pages(RUN), 0, -1)
+    assert [raw for raw in queued if raw.startswith(b"failed")] == []
 
 
 async def test_a_wrong_setting_ends_it_with_the_reason(

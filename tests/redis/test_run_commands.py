@@ -275,10 +275,14 @@ async def test_a_run_is_deleted_and_its_pages_stay(run: Run, scrapy: Scrapy, pag
 
 
 async def test_a_run_is_deleted_with_its_pages_when_asked_for(run: Run, scrapy: Scrapy, pages: Path) -> None:
+    letters = pages.with_name("deadletters")
+    letters.mkdir()
+    (letters / "a-1.letter").write_bytes(b"{}\n")
+
     lines = await scrapy("runs", "--delete", "web", "--yes", "--pages")
 
     assert lines == ["deleted run web and its 2 page files"]
-    assert files_in(pages) == 0
+    assert files_in(pages) == files_in(letters) == 0
 
 
 async def test_a_run_of_an_earlier_release_can_be_deleted(run: Run, scrapy: Scrapy) -> None:

@@ -44,7 +44,7 @@ async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> Non
     await Frontier(run.client, "web", 4).admit([Candidate(url) for url in urls])
     await run.client.command("RPUSH", keys.pages("web"), b"one", b"two")
     await run.client.command("HSET", keys.page_counters("web"), "queued_bytes", 6, "stored", 9, "cut", 3)
-    await run.client.command("HSET", keys.dead_letters("web"), "1:2", "{}")
+    await run.client.command("HSET", keys.page_counters("web"), "dead", 1)
 
     gauges = await run_gauges(run, config)
 

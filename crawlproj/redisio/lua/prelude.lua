@@ -63,6 +63,17 @@ local function next_due(ready, now)
   return due and math.max(0, due - now) or -1, due
 end
 
+-- Take a dead letter out of Redis; returns its envelope, or false if it is not there.
+local function take_letter(dead, letters, ages, counters, page)
+  local envelope = redis.call('HGET', letters, page)
+  if not envelope then return false end
+  local bytes = #envelope + redis.call('HSTRLEN', dead, page)
+  redis.call('HDEL', dead, page)
+  redis.call('HDEL', letters, page)
+  if redis.call('ZREM', ages, page) == 1 then redis.call('HINCRBY', counters, 'dead_bytes', -bytes) end
+  return envelope
+end
+
 -- Call a command with a list that may be longer than what one takes; returns the answers for all members.
 local function call_in_parts(command, key, list)
   local answers = {}

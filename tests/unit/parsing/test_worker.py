@@ -389,7 +389,7 @@ async def test_pages_that_cannot_be_read_become_dead_letters_and_stop_nothing(
     await make().run()
 
     assert [row["url"] for row in read_pages(RunPaths(tmp_path, RUN).pages)] == ["http://a.test/good"]
-    letters = DeadLetters(client, RUN)
+    letters = DeadLetters(client, RUN, RunPaths(tmp_path, RUN).deadletters)
     damaged, bad = sorted(await letters.list(), key=lambda letter: letter.url)
     assert (bad.url, bad.error) == ("http://a.test/bad", "RuntimeError: too deep")
     assert await letters.envelope(bad.page) == raw

@@ -108,6 +108,23 @@ print(wait(process), Path(sys.argv[1]).read_text().split()[0])
     assert printed == "0 Scrapy\n"
 
 
+def test_settings_of_a_new_python_arrive_and_are_not_on_its_command_line(tmp_path: Path) -> None:
+    printed = outcome_of(
+        """
+if turn is not None:
+    sys.exit(0)
+forkpool.close()
+arguments = ["settings", "--get=REDIS_PARAMS", "--set=REDIS_PARAMS=hunter2"]
+process = forkpool.start("shard 0", arguments, Path(sys.argv[1]))
+command = Path(f"/proc/{process.pid}/cmdline").read_text()
+print(wait(process), Path(sys.argv[1]).read_text().strip(), "--get" in command, "hunter2" in command)
+""",
+        tmp_path,
+    )
+
+    assert printed == "0 hunter2 True False\n"
+
+
 def test_it_has_nothing_open_of_what_its_parent_was_given(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     script = """

@@ -8,7 +8,7 @@ import pytest
 
 from crawlproj.config import load_config
 from crawlproj.errors import BadArgument
-from crawlproj.supervisor.launch import has_password, job_settings, plan_jobs, run_of
+from crawlproj.supervisor.launch import has_credentials, job_settings, plan_jobs, run_of
 from crawlproj.supervisor.scrapyd import ScrapydServer
 
 HERE = ScrapydServer("http://localhost:6800")
@@ -61,28 +61,41 @@ def test_a_redis_for_all_is_passed_on_and_the_data_directory_is_each_servers_own
     assert settings == {"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"}
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@redis.test/0", "redis://redis.test/0?password=secret"])
+URLS_WITH_SECRETS = (
+    "redis://:hunter2@redis.test/0",
+    "redis://redis.test/0?password=hunter2",
+    "redis://redis.test/0?db=1&pass%77ord=hunter2",
+)
+REDIS_REMEDY = "environment of each scrapyd.*REDIS_PASSWORD_FILE"
+
+
+@pytest.mark.parametrize("url", URLS_WITH_SECRETS)
 def test_a_password_of_redis_is_not_passed_on(url: str) -> None:
     config = load_config({"REDIS_URL": url})
 
-    settings = job_settings(config, {"REDIS_URL": url, "DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
+    settings = job_settings(config, {"DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
 
-    assert has_password(url)
+    assert has_credentials(url)
     assert settings == {"DOWNLOAD_DELAY": "2"}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [
+        *(("REDIS_URL", url, REDIS_REMEDY) for url in URLS_WITH_SECRETS),
         (
             "REDIS_PARAMS",
             '{"db": 1, "password": "hunter2"}',
-            "REDIS_PASSWORD_FILE=PATH or in the environment",
+            REDIS_REMEDY,
         ),
+        ("REDIS_PARAMS", '{"username": "hunter2"}', "REDIS_PASSWORD_FILE"),
         ("REDIS_PARAMS", '{"ssl_password": "hunter2"}', "REDIS_PASSWORD_FILE"),
         ("FTP_PASSWORD", "hunter2", "environment of scrapyd"),
         ("MAIL_PASS", "hunter2", "environment of scrapyd"),
         ("AWS_SECRET_ACCESS_KEY", "hunter2", "environment of scrapyd"),
+        ("MY_DATABASE", '{"host": "db.test", "password": "hunter2"}', "environment of scrapyd"),
+        ("DEFAULT_REQUEST_HEADERS", '{"Authorization": "hunter2"}', "environment of scrapyd"),
+        ("MY_API_KEY", "hunter2", "environment of scrapyd"),
         ("FEEDS", '{"ftp://me:hunter2@files.test/pages": {}}', "environment of scrapyd"),
     ],
 )
@@ -93,6 +106,14 @@ def test_a_secret_is_refused_without_showing_it(name: str, value: str, remedy: s
         job_settings(config, {name: value}, [ELSEWHERE])
 
     assert "hunter2" not in str(refused.value)
+
+
+def test_patterns_that_look_like_a_secret_are_passed_on() -> None:
+    given = {"CRAWL_EXCLUDE": '["[?&]token=", "://me:you@"]', "CRAWL_FIELDS": '{"token": "css:b::text"}'}
+
+    settings = job_settings(load_config({"REDIS_URL": "redis://redis.test/0"}), given, [ELSEWHERE])
+
+    assert settings == {"REDIS_URL": "redis://redis.test/0", **given}
 
 
 def test_options_of_redis_and_the_name_of_a_password_file_are_passed_on() -> None:
