@@ -120,6 +120,9 @@ class Config:
     download_slots: Mapping[str, Mapping[str, Any]] = theirs(
         {}, 'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.'
     )
+    share_delays: bool = ours(
+        True, "Keep the delay of a domain together with the other runs that fetch through the same Redis."
+    )
     delay_factor: float = ours(
         1.0, "The delay is at least this many times the domain's last response time.", least=0, most=100
     )

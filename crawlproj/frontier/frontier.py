@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from crawlproj.config import Config
+from crawlproj.frontier.neighbours import Neighbours
 from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
@@ -24,6 +25,8 @@ from crawlproj.redisio.connection import Argument
 
 #: The keys and arguments of one call of a script.
 _Call = tuple[Sequence[str], Sequence[Argument]]
+#: What `lease_urls` answers when other runs fetch than `neighbours` knows.
+_OTHERS_FETCH = -2
 #: Candidates per script call; more would block other clients for too long.
 _ADMIT_BATCH = 500
 
@@ -89,6 +92,8 @@ class Frontier:
         self._domain_bytes = domain_bytes
         self._trapped_urls = max(1, trapped_urls // partitions)
         self.generation: int | None = None
+        #: Other runs whose domains rest together with ours; None: each for itself.
+        self.neighbours: Neighbours | None = None
         self._now_ms = now_ms
         self._clock = clock
         #: What to add to our clock to get the time of each partition we own.
@@ -134,20 +139,13 @@ class Frontier:
         are settled. Returns the leases, and for each partition the ms until its next domain is due (-1:
         none). Raises Fenced or SetBack.
         """
+        beside = self.neighbours
+        version = beside.version if beside else ""
         calls: list[_Call] = []
         for hold, count in wanted:
-            now_ms = self._now(hold.partition)
-            arguments: list[Argument] = [
-                hold.epoch,
-                now_ms,
-                count,
-                chain,
-                chain_ms,
-                hold.number,
-                behind,
-                ahead_ms,
-            ]
-            calls.append((self._keys(hold.partition), arguments))
+            names = [*self._keys(hold.partition), *(beside.keys_of(hold.partition) if beside else ())]
+            head: list[Argument] = [hold.epoch, self._now(hold.partition), count, chain, chain_ms]
+            calls.append((names, [*head, hold.number, behind, ahead_ms, version]))
         leases: list[Lease] = []
         due_in_ms: dict[int, int] = {}
         for (hold, _), answer in zip(wanted, await self._run("lease_urls", calls), strict=True):
@@ -157,6 +155,9 @@ class Frontier:
                 lease = Lease.from_token(token, hold.partition, hold.epoch, *map(int, numbers))
                 hold.number = max(hold.number, lease.number)
                 leases.append(lease)
+        if beside and _OTHERS_FETCH in due_in_ms.values():
+            await beside.announce()
+            due_in_ms = {partition: 0 if ms == _OTHERS_FETCH else ms for partition, ms in due_in_ms.items()}
         return leases, due_in_ms
 
     async def settle(self, settlements: Iterable[Settlement]) -> tuple[dict[int, int], dict[int, list[str]]]:
@@ -285,6 +286,8 @@ class Frontier:
 
         Returns the ms until each has a domain due, and the partitions with a parked domain that is due.
         """
+        if self.neighbours is not None:
+            await self.neighbours.announce()
         calls: list[_Call] = [
             (
                 [*self._keys(hold.partition)[:2], keys.parked(self.run, hold.partition)],

@@ -136,7 +136,7 @@ class RedisClient:
         step = self._scripts[script]
         commands: list[Command] = []
         for keys, args in calls:
-            if len(keys) != len(step.keys):
+            if not step.takes(len(keys)):
                 raise BadScript(
                     f"{script}.lua takes {len(step.keys)} keys {step.keys}, not {len(keys)}: {keys}."
                 )

@@ -176,6 +176,11 @@ def address_line(run: str, ip: str) -> str:
     return _address(run, ip, "line")
 
 
+def fetching() -> str:
+    """hash · run → JSON: its partitions, how long it may be silent, when it was announced; ``:version``, new when a run is · until a run is deleted"""
+    return "crawl:fetching"
+
+
 def runs() -> str:
     """set · names of all runs in this Redis · until a run is deleted"""
     return "crawl:runs"

@@ -14,7 +14,7 @@ from crawlproj.errors import CrawlError
 PRELUDE = "prelude"
 _LUA = files("crawlproj.redisio") / "lua"
 _TITLE = re.compile(r"-- (\w+): \S")
-_KEY = re.compile(r"-- KEYS\[(\d+)\]\s+(\w+)")
+_KEY = re.compile(r"-- KEYS\[(\d+)(\.\.)?\]\s+(\w+)")
 
 
 class BadScript(CrawlError):
@@ -28,6 +28,11 @@ class Script:
     sha: str
     #: What KEYS[1], KEYS[2], ... are, as the header names them.
     keys: tuple[str, ...]
+    #: Whether any number of others may follow: the header ends with KEYS[N..].
+    takes_more: bool = False
+
+    def takes(self, count: int) -> bool:
+        return count == len(self.keys) or (self.takes_more and count > len(self.keys))
 
 
 class Scripts:
@@ -60,7 +65,9 @@ class Scripts:
         text = f"{self._prelude} {step}"
         # Only names the script in Redis; SHA-1 is what EVALSHA takes.
         sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-        return Script(name, text, sha, _declared_keys(name, step))
+        declared = _declared_keys(name, step)
+        is_open = bool(declared) and declared[-1].endswith("..")
+        return Script(name, text, sha, declared[:-1] if is_open else declared, is_open)
 
 
 def _in_one_line(text: str) -> str:
@@ -83,5 +90,5 @@ def _declared_keys(name: str, text: str) -> tuple[str, ...]:
             raise BadScript(
                 f"{name}.lua line {number} must declare '-- KEYS[{len(keys) + 1}] name', not {line!r}."
             )
-        keys.append(declared[2])
+        keys.append(f"{declared[3]}{declared[2] or ''}")
     return tuple(keys)

@@ -335,6 +335,7 @@ class Run:
                     await self.client.command("UNLINK", *found)
                 if cursor in (b"0", 0):
                     break
+        await self.client.command("HDEL", keys.fetching(), self.name)
         await self.client.command("SREM", keys.runs(), self.name)
 
 

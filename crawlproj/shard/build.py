@@ -13,6 +13,7 @@ from crawlproj.frontier.exclusions import Exclusions
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.gate import Gate, Robots
+from crawlproj.frontier.neighbours import Neighbours
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
@@ -85,6 +86,9 @@ def make_feed(
         ),
     )
     frontier = Frontier.of(run, config)
+    if config.share_delays:
+        silent_s = config.shard_lease_seconds + config.download_timeout
+        frontier.neighbours = Neighbours(run.client, run.name, run.partitions, silent_s)
     return Feed(frontier, number, run.read_map, dispatcher, limits, promises=run, on_stop=on_stop)
 
 

@@ -5,18 +5,23 @@
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
+-- KEYS[6..] others  none, or the hash `fetching`, then meta and domains of each partition of another run that
+--            may have domains of this one
 -- ARGV[1] epoch  ARGV[2] now (ms)  ARGV[3] how many  ARGV[4] longest chain
 -- ARGV[5] longest time a chain may take (ms)  ARGV[6] number of the last lease the owner has received
 -- ARGV[7] how many may be behind the first of a chain, in all chains
 -- ARGV[8] how soon a domain that is not due yet must be (ms)
--- returns {ms until the next domain is due (-1: none waits),
+-- ARGV[9] the version of `fetching` that KEYS[6..] are of
+-- returns {ms until the next domain is due (-1: none waits; -2: other runs fetch now, nothing was leased),
 --          then per lease: token, fails, delay, ms until its domain is due}
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return fenced(ARGV[1], meta[1]) end
+local others = {unpack(KEYS, 6)}
+if others[1] and redis.call('HGET', others[1], ':version') ~= ARGV[9] then return {-2} end
 local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, behind = tonumber(meta[2] or 0), tonumber(ARGV[7])
 local number, reply, size = first, {0}, 1
-local added, gone, changed = {}, {}, {}
+local added, gone, changed, later = {}, {}, {}, {}
 local function lend(token, state, wait)
   reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = token, state.fails, state.delay, wait
   size, room = size + 4, room - 1
@@ -29,49 +34,76 @@ if number > tonumber(ARGV[6]) then
     lend(token, state, math.max(0, state.next - now))
   end
 end
+-- Ms until no other run requests these domains or lets them rest, for those that another run knows.
+local function rests_elsewhere(names)
+  local rests = {}
+  for i = 2, #others, 2 do
+    local theirs = partition_time(0, unpack(redis.call('HMGET', others[i], 'clock', 'wall', 'until')))
+    for n, text in ipairs(redis.call('HMGET', others[i + 1], unpack(names))) do
+      if text then
+        local state = read_domain(text)
+        -- When a request ends is not known. Parked: whether the site is in trouble we find out ourselves.
+        local rest = state.out == '0' and 0 or 500
+        if state.parked == '-' then rest = math.max(rest, state.next - theirs) end
+        rests[names[n]] = math.max(rests[names[n]] or 0, rest)
+      end
+    end
+  end
+  return rests
+end
+local function lend_domain(domain, state, wait, most)
+  local want = math.min(most, room, 1 + behind)
+  -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
+  if state.fetched == '0' or state.fails ~= '0' then
+    want = 1
+  elseif state.delay ~= '0' then
+    want = math.max(1, math.min(want, math.floor(chain_ms / state.delay)))
+  end
+  local left = want
+  for _, lane in ipairs(lanes) do
+    local entries = {}
+    if left > 1 then
+      entries = redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain, left) or entries
+    else
+      -- One alone costs a third of a list of one.
+      entries[1] = redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain) or nil
+    end
+    for at = 1, #entries do
+      number = number + 1
+      local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entries[at]
+      added[#added + 1], added[#added + 2] = number, token
+      lend(token, state, wait)
+    end
+    left = left - #entries
+    if left == 0 then break end
+  end
+  local taken = want - left
+  if taken > 1 then behind = behind - taken + 1 end
+  state.out = state.out + taken
+  changed[#changed + 1], changed[#changed + 2] = domain, write_domain(state)
+end
 while room > 0 do
   local most = math.min(room, 1000)
   local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now + ARGV[8], 'LIMIT', #gone, most)
   if #due == 0 then break end
   local states = redis.call('HMGET', KEYS[3], unpack(due))
+  local elsewhere = others[2] and rests_elsewhere(due) or {}
   for n, domain in ipairs(due) do
     local state = read_domain(states[n])
-    local wait = math.max(0, state.next - now)
-    local want = math.min(chain, room, 1 + behind)
-    -- Its delay is known only after the first fetch; until then, and while it fails, one at a time.
-    if state.fetched == '0' or state.fails ~= '0' then
-      want = 1
-    elseif state.delay ~= '0' then
-      want = math.max(1, math.min(want, math.floor(chain_ms / state.delay)))
-    end
-    local left = want
-    for _, lane in ipairs(lanes) do
-      local entries = {}
-      if left > 1 then
-        entries = redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain, left) or entries
-      else
-        -- One alone costs a third of a list of one.
-        entries[1] = redis.call('LPOP', KEYS[5] .. lane .. ':' .. domain) or nil
-      end
-      for at = 1, #entries do
-        number = number + 1
-        local token = number .. ' ' .. lane .. ' ' .. domain .. ' ' .. entries[at]
-        added[#added + 1], added[#added + 2] = number, token
-        lend(token, state, wait)
-      end
-      left = left - #entries
-      if left == 0 then break end
-    end
-    local taken = want - left
-    if taken > 1 then behind = behind - taken + 1 end
-    state.out = state.out + taken
+    local wait, rest = math.max(0, state.next - now), elsewhere[domain]
     gone[#gone + 1] = domain
-    changed[#changed + 1], changed[#changed + 2] = domain, write_domain(state)
+    if rest and math.max(rest, wait) > 0 then
+      later[#later + 1], later[#later + 2] = now + math.max(rest, wait), domain
+    else
+      -- One at a time, so that the other run has its turn.
+      lend_domain(domain, state, wait, rest and 1 or chain)
+    end
     if room <= 0 then break end
   end
 end
 call_in_parts('ZADD', KEYS[4], added)
 call_in_parts('ZREM', KEYS[2], gone)
+call_in_parts('ZADD', KEYS[2], later)
 call_in_parts('HSET', KEYS[3], changed)
 if number > first then redis.call('HINCRBY', KEYS[1], 'waiting', first - number) end
 local soonest
