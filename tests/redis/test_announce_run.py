@@ -140,6 +140,7 @@ async def test_only_what_both_runs_know_is_leased_one_at_a_time(make_run: MakeRu
 async def test_a_run_that_is_silent_for_too_long_is_forgotten(make_run: MakeRun, clock: Clock) -> None:
     dead, second = await make_run("dead"), await make_run("second")
     await dead.lease_soon()
+    await second.neighbours.announce()
 
     clock.now_s = 1.25 * SILENT_S - 0.1
     await second.neighbours.announce()
