@@ -578,7 +578,7 @@ def test_the_page_queue_stays_bounded_without_a_parser_and_the_crawl_ends_with_o
         CONCURRENT_REQUESTS=str(requests),
     )
     # Every page of the web as a seed: there is far more to fetch than the queue may hold.
-    crew.seeds_file.write_text("".join(f"{url}\n" for url in sorted(crew.referee().expected())))
+    crew.seeds_file.write_text("".join(f"{url}\n" for url in sorted(crew.referee().expected)))
 
     [shard] = crew.start(shards=1, parsers=0)
     crew.wait_until(lambda: shard.says("page queue full, leasing nothing"), "the queue is full")

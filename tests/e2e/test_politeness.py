@@ -401,7 +401,7 @@ def test_shards_that_are_started_again_ask_no_robots_txt_again(ruled: Any) -> No
 def test_pages_that_only_a_sitemap_names_are_not_fetched_unless_asked_for(ruled: Any) -> None:
     asked = {request.url for request in log_of(ruled, 1)}
 
-    only_in_sitemap = set(ruled.simweb.world.sitemap_urls(1)) - ruled.referee().expected()
+    only_in_sitemap = set(ruled.simweb.world.sitemap_urls(1)) - ruled.referee().expected
 
     assert len(only_in_sitemap) == 6
     assert asked.isdisjoint(only_in_sitemap)

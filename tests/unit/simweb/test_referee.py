@@ -31,7 +31,7 @@ def request(url: str, start_ms: float, *, lasts_ms: float = 10, status: int = 20
 
 def clean_log(world: World, rules: Rules | None = None) -> list[Request]:
     """A perfect crawl: robots.txt first, then every expected URL, one domain after the other."""
-    urls = sorted(Referee(world, [], rules=rules).expected())
+    urls = sorted(Referee(world, [], rules=rules).expected)
     log: list[Request] = []
     now_ms, known = 1000.0, set()
     for url in urls:
@@ -182,7 +182,7 @@ def test_a_url_that_answers_429_may_be_tried_as_often_as_its_site() -> None:
     world = World(
         WorldSpec.calm(domains=1, pages_per_domain=30, port=PORT, throttle_share=0.3, permanent_share=1)
     )
-    pages = filter(None, map(world.page, sorted(Referee(world, []).expected())))
+    pages = filter(None, map(world.page, sorted(Referee(world, []).expected)))
     url = next(page.url for page in pages if page.fault is Fault.THROTTLE)
     tries = [request(url, 5000.0 * n, status=429) for n in range(7)]
 
@@ -238,11 +238,11 @@ def test_disallowed_pages_are_forbidden_and_not_expected() -> None:
     world = World(spec)
     referee = Referee(world, [])
     linked = set()
-    for url in referee.expected():
+    for url in referee.expected:
         page = world.page(url)
         assert page is not None
         linked |= {link.url for link in page.links}
-    private = linked - referee.expected()
+    private = linked - referee.expected
     assert private
     assert all("/private/" in url or "/staff/" in url for url in private)
 
@@ -260,7 +260,7 @@ def test_groups_of_robots_depend_on_the_agent() -> None:
     seeds = (world.seeds(60)[0], f"http://{world.site(number).domain}:{PORT}/")
 
     def of_domain(agent: str) -> set[str]:
-        expected = Referee(world, [], user_agent=agent, rules=Rules(seeds=seeds)).expected()
+        expected = Referee(world, [], user_agent=agent, rules=Rules(seeds=seeds)).expected
         return {url for url in expected if world.site(number).domain + ":" in url}
 
     assert of_domain("greedybot") == set()
@@ -276,7 +276,7 @@ def test_a_domain_that_disallows_everything_is_not_expected(share: str) -> None:
 
     referee = Referee(world, [request(closed, 5)])
 
-    assert not any(url.startswith(closed) for url in referee.expected())
+    assert not any(url.startswith(closed) for url in referee.expected)
     assert closed in referee.forbidden()
 
 
@@ -284,7 +284,7 @@ def test_a_domain_whose_robots_recovers_is_expected() -> None:
     overrides = {1: {"robots_5xx_share": 1.0, "permanent_share": 0.0}}
     world = World(WorldSpec.calm(domains=3, port=PORT, overrides=overrides))
 
-    assert f"http://{world.site(1).domain}:{PORT}/" in Referee(world, []).expected()
+    assert f"http://{world.site(1).domain}:{PORT}/" in Referee(world, []).expected
 
 
 def test_crawl_delay_raises_the_required_gap() -> None:
@@ -309,8 +309,8 @@ def test_crawl_delay_raises_the_required_gap() -> None:
 def test_redirects_and_their_targets_are_expected_up_to_the_limit() -> None:
     world = World(WorldSpec.calm(domains=4, pages_per_domain=60, port=PORT, redirect_share=0.5))
 
-    everything = Referee(world, []).expected()
-    one_hop = Referee(world, [], rules=Rules(max_redirects=1)).expected()
+    everything = Referee(world, []).expected
+    one_hop = Referee(world, [], rules=Rules(max_redirects=1)).expected
 
     hops = {url for url in everything if "/hop/" in url}
     assert hops
@@ -333,16 +333,16 @@ def test_traps_and_files_are_allowed_but_never_expected() -> None:
 def test_no_page_depends_on_a_nofollow_link() -> None:
     world = World(WorldSpec.rough(domains=10, port=PORT, nofollow_share=0.5))
 
-    expected = Referee(world, []).expected()
+    expected = Referee(world, []).expected
 
-    assert expected == Referee(world, [], rules=Rules(follow_nofollow=False)).expected()
+    assert expected == Referee(world, [], rules=Rules(follow_nofollow=False)).expected
 
 
 def test_the_seeds_given_to_the_crawler_decide_what_is_expected() -> None:
     world = World(WorldSpec.calm(domains=20, port=PORT, cross_domain_share=0.0))
     leaf = f"http://{world.site(19).domain}:{PORT}/"
 
-    expected = Referee(world, [], rules=Rules(seeds=(leaf,))).expected()
+    expected = Referee(world, [], rules=Rules(seeds=(leaf,))).expected
 
     assert len(expected) == world.site(19).pages
 
@@ -484,13 +484,13 @@ def test_throttled_requests_are_no_tries_of_their_url() -> None:
 def test_a_domain_that_never_answers_is_not_expected_and_may_be_tried(fields: dict[str, Any]) -> None:
     spec = WorldSpec.calm(domains=30, port=PORT, cross_domain_share=0.0, overrides={1: fields})
     world = World(spec)
-    calm = Referee(World(replace(spec, overrides={})), []).expected()
+    calm = Referee(World(replace(spec, overrides={})), []).expected
     home = f"http://{world.site(1).domain}:{PORT}/"
 
     referee = Referee(world, [request(home, 5, status=429, fault=THROTTLED)])
 
     # Domains 7 to 12 hang below domain 1; without its links they are still found.
-    assert referee.expected() == {url for url in calm if not url.startswith(home)}
+    assert referee.expected == {url for url in calm if not url.startswith(home)}
     assert referee.forbidden() == set()
 
 
@@ -501,7 +501,7 @@ def test_a_domain_that_comes_back_is_expected() -> None:
         2: {"throttle_all": 503, "throttle_requests": 3},
     }
 
-    assert Referee(World(replace(spec, overrides=back)), []).expected() == Referee(World(spec), []).expected()
+    assert Referee(World(replace(spec, overrides=back)), []).expected == Referee(World(spec), []).expected
 
 
 def dead_log(world: World, count: int, every_s: float) -> list[Request]:
@@ -598,7 +598,7 @@ def test_a_domain_whose_robots_is_out_of_reach_is_closed(kind: str) -> None:
 
     referee = Referee(world, [request(home, 5)])
 
-    assert not any(url.startswith(home) for url in referee.expected())
+    assert not any(url.startswith(home) for url in referee.expected)
     assert referee.forbidden() == {home}
 
 
@@ -640,8 +640,8 @@ def test_pages_that_only_a_sitemap_lists_are_expected_if_it_is_read(gzip: bool) 
     )
     site = world.site(1)
 
-    blind = Referee(world, []).expected()
-    reader = Referee(world, [], rules=Rules(sitemaps=True)).expected()
+    blind = Referee(world, []).expected
+    reader = Referee(world, [], rules=Rules(sitemaps=True)).expected
 
     assert site.unlinked == 10
     assert len(reader - blind) == site.unlinked
