@@ -25,12 +25,12 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.records import Candidate
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run
+from crawlproj.runs import Leader, Run, RunState
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.shard import seams
 from crawlproj.shard.arguments import ShardArguments
 from crawlproj.shard.background import lead, publish_run_metrics, watch_supervisor
-from crawlproj.shard.build import make_feed, page_gate, plain_gate
+from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, set_context
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
@@ -95,7 +95,7 @@ class ShardProcess:
             config,
             run,
             number,
-            page_gate(config, run, rules, exclusions) if is_page_spider else plain_gate(config, run),
+            make_gate(config, run, rules, exclusions, is_page_spider=is_page_spider),
             self._telemetry.metrics,
             failures=results if is_page_spider else None,
             on_work=self._wake,
@@ -245,7 +245,6 @@ class ShardProcess:
             raise DontCloseSpider
 
     def _on_stop(self, reason: str, error: CrawlError | None) -> None:
-
         self._is_over = True
         if error is not None:
             self._fail(error)
@@ -299,7 +298,7 @@ class ShardProcess:
     async def _delete_if_last(self, reason: str) -> None:
         """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""
         run = self._run
-        if reason != "finished" or self._config.scheduler_persist or not await run.state():
+        if reason != RunState.FINISHED or self._config.scheduler_persist or not await run.state():
             return
         if not (await run.read_map()).alive:
             await run.delete()
