@@ -413,7 +413,7 @@ def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
     assert listed.log.count("page record begins with") == 2
 
 
-def test_a_request_to_stop_is_heard_by_a_parser_that_just_starts(
+def test_a_request_to_stop_is_noticed_by_a_parser_that_just_starts(
     pages: Pages, parser: Callable[..., Any]
 ) -> None:
     pages.put(range(10))

@@ -345,7 +345,7 @@ def test_pages_behind_a_robots_txt_that_was_broken_for_a_while_come_later(ruled:
 
 
 @pytest.mark.parametrize("number", [BROKEN, RESETS, CLOSED_ELSEWHERE])
-def test_nothing_is_asked_for_where_robots_txt_forbids_it_or_cannot_be_had(ruled: Any, number: int) -> None:
+def test_nothing_is_requested_where_robots_txt_forbids_it_or_is_unreachable(ruled: Any, number: int) -> None:
     assert log_of(ruled, number)
     assert pages_asked(ruled, number) == []
 

@@ -34,7 +34,7 @@ def gate(client: RedisClient, store: RobotsStore, traps: TrapDetector) -> Gate:
     return Gate(client, RUN, PARTITIONS, robots=robots, traps=traps)
 
 
-async def tell_twice(gate: Gate, client: RedisClient, meanwhile: Callable[[], object]) -> bool:
+async def publish_twice(gate: Gate, client: RedisClient, meanwhile: Callable[[], object]) -> bool:
     """Write, with something learnt after Redis has the rest but before we know; returns if it was news."""
 
     def learn_once(seconds: float) -> None:
@@ -54,7 +54,7 @@ async def test_rules_learnt_while_others_are_written_are_written_next(
 ) -> None:
     gate.learn("https://a.test", OLD, 0.0)
 
-    assert await tell_twice(gate, client, lambda: gate.learn(learnt, NEW, 0.0))
+    assert await publish_twice(gate, client, lambda: gate.learn(learnt, NEW, 0.0))
 
     domain = learnt.removeprefix("https://")
     [known] = (await store.read({partition_of(domain, PARTITIONS): [learnt]})).values()
@@ -72,7 +72,7 @@ async def test_traps_found_while_others_are_written_are_written_next(
 
     find("old")
 
-    assert await tell_twice(gate, client, lambda: find("new"))
+    assert await publish_twice(gate, client, lambda: find("new"))
 
     written = await client.command("HKEYS", keys.traps(RUN, partition_of("a.test", PARTITIONS)))
     assert sorted(written) == [b"a.test a.test/new?*", b"a.test a.test/old?*"]

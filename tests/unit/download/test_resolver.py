@@ -86,7 +86,7 @@ async def test_all_addresses_of_a_name_come_once_and_ipv4_first(resolver: Resolv
     assert await resolver.resolve("a.test") == ["8.8.4.4", PUBLIC, "2606:4700::1"]
 
 
-async def test_a_name_is_believed_for_a_while_and_then_asked_for_again(
+async def test_a_name_is_believed_for_a_while_and_then_looked_up_again(
     resolver: Resolver, names: Names, clock: Clock
 ) -> None:
     names.known["a.test"] = [PUBLIC]

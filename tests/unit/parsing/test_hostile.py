@@ -388,7 +388,7 @@ def test_links_that_are_not_of_the_web_are_none(read: Read) -> None:
         ("b'\\xff\\xfe' + '<p>word'.encode('utf-16-le') + b'\\x00\\xd8'", "utf-16le", "word\ufffd"),
     ],
 )
-def test_bytes_that_are_no_text_are_read_as_far_as_they_are(
+def test_bytes_that_are_not_text_are_read_as_far_as_they_are(
     read: Read, body: str, charset: str, text: str
 ) -> None:
     found = read(body)

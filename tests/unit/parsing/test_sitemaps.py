@@ -91,7 +91,7 @@ def test_a_sitemap_speaks_only_for_its_own_site() -> None:
     assert read(urlset(*theirs).replace("urlset", "sitemapindex")).sitemaps == []
 
 
-def test_pictures_films_and_what_is_commented_out_are_no_pages() -> None:
+def test_pictures_films_and_what_is_commented_out_are_not_pages() -> None:
     body = (
         "<!-- <urlset> --><urlset><!-- <url><loc>https://a.test/old</loc></url> --><url>"
         "<loc>https://a.test/1</loc><image:image><image:loc>https://a.test/1.png</image:loc></image:image>"

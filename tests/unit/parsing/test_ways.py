@@ -113,6 +113,6 @@ def test_a_json_feed_has_links_and_text(content_type: str) -> None:
     assert read(body, content_type).text == body
 
 
-def test_xml_and_json_that_are_no_feeds_have_no_links() -> None:
+def test_xml_and_json_that_are_not_feeds_have_no_links() -> None:
     assert read("<data><link>/1</link></data>", "text/xml").links == []
     assert read('{"items": [{"url": "/1"}]}', "application/json").links == []

@@ -113,7 +113,7 @@ def test_an_invented_url_is_forbidden(log: list[Request]) -> None:
     assert f"1 forbidden or invented: {invented}" in problem_of(judge(log))
 
 
-def test_a_page_asked_for_before_robots_is_named(log: list[Request]) -> None:
+def test_a_page_requested_before_robots_is_named(log: list[Request]) -> None:
     robots, page, *rest = log
     swapped = [
         msgspec.structs.replace(page, start_ms=robots.start_ms, end_ms=robots.end_ms),
@@ -397,7 +397,7 @@ def test_a_backoff_that_does_not_grow_is_named() -> None:
     assert f"{world.site(2).domain} (pause 3 was 2000 ms instead of 2250)" in report
 
 
-def test_a_pause_that_took_too_long_is_no_measure_for_the_next() -> None:
+def test_a_pause_that_took_too_long_does_not_count_for_the_next() -> None:
     world = throttled_world()
 
     assert Referee(world, row(world, [1, 9, 4, 8])).stubborn() == {}
@@ -474,7 +474,7 @@ def test_a_request_already_under_way_could_not_know_of_a_retry_after() -> None:
     assert Referee(world, [first, beside]).hurried() == {}
 
 
-def test_throttled_requests_are_no_tries_of_their_url() -> None:
+def test_throttled_requests_do_not_count_as_tries_of_their_url() -> None:
     world = throttled_world()
 
     assert Referee(world, row(world, doubling(9))).tried_too_often() == {}
@@ -545,7 +545,7 @@ def hostile_world(**fields: object) -> World:
     return World(WorldSpec.calm(seed=3, domains=3, pages_per_domain=6, port=PORT, overrides={1: fields}))
 
 
-def test_a_hostile_page_must_be_asked_for_and_need_not_be_had() -> None:
+def test_a_hostile_page_must_be_requested_and_need_not_succeed() -> None:
     world = hostile_world(hostile="slowloris")
     [hostile] = world.hostile_urls(1)
     log = clean_log(world)
@@ -620,7 +620,7 @@ def test_the_rules_behind_a_redirected_robots_count() -> None:
     robots = world.page(f"http://{world.site(1).domain}:{PORT}/robots.txt")
     assert robots is not None
     assert robots.location is not None
-    # Before the robots.txt of the domain that it leads to: it is no page of that domain.
+    # Before the robots.txt of the domain that it leads to: it is not a page of that domain.
     log = [request(robots.url, 0, status=302), request(robots.location, 100), *log]
 
     assert any(r.url.startswith(f"http://{world.site(1).domain}:") for r in log)
