@@ -41,12 +41,16 @@ crawl: $(CRAWL_READY) $(READER)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # Three at once, a file each: many tests wait most of the time.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+AT_ONCE = 3
+PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
-# All but what takes longest or changes seldom: crawls, shards that wait for each other, limits of the parser, the
-# simulated web, reports. Fewer examples of each property.
-LONG = tests/unit/simweb/* tests/unit/report/* tests/redis/test_feed*.py tests/redis/test_embedded.py \
+# All but what takes longest or changes seldom: crawls, shards that wait for each other or for Redis, limits of the
+# parser, the simulated web, reports, import contracts. Fewer examples of each property. What is left hardly waits, and
+# every process more has to collect it.
+LONG = tests/unit/simweb/* tests/unit/report/* tests/unit/observe/test_endpoint.py tests/unit/supervisor/test_forkpool.py \
+	tests/house/test_imports.py $(patsubst %,tests/redis/test_%.py,feed* client embedded inline_parser) \
 	$(patsubst %,tests/unit/parsing/test_%.py,extractor guard hostile reader second_opinion)
+quick: AT_ONCE = auto
 quick: $(DEV_READY) $(READER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

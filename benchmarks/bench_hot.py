@@ -147,7 +147,7 @@ def add_results(report: Report, domains: int, found: dict[Variant, list[Seen]]) 
         )
     table.notes.append(
         "Allowed is a page for each domain and delay, as if answers took no time. The delay counts from the "
-        "end of an answer, so a little less can be had; how long answers took is part of how late it was "
+        "end of an answer, so a little less is possible; how long answers took is part of how late it was "
         f"asked. Server, Redis and shards share the cores; pages have {PAGE_BYTES:,} bytes."
     )
     shares = {

@@ -76,7 +76,7 @@ class Web:
         return self._crawl_stock("yes", lambda simweb: simweb.seeds())
 
     def crawl_fetch_only(self) -> Cost:
-        return self._crawl_stock("no", lambda simweb: sorted(simweb.referee().expected()))
+        return self._crawl_stock("no", lambda simweb: sorted(simweb.referee().expected))
 
     def _crawl_stock(self, follow: str, urls: Callable[[SimwebProcess], list[str]]) -> Cost:
         with tempfile.TemporaryDirectory() as name, SimwebProcess(self.spec, Path(name)) as simweb:

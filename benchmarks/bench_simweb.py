@@ -84,7 +84,7 @@ async def load(port: int, urls: list[str], accept: str) -> int:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory, SimwebProcess(SPEC, Path(directory)) as simweb:
-        urls = sorted(Referee(simweb.world, []).expected())[:PAGES]
+        urls = sorted(Referee(simweb.world, []).expected)[:PAGES]
         runs = [
             ("each page once, plain", urls, "identity"),
             ("each page once, compressed as its domain likes", urls, "gzip, br, zstd"),

@@ -22,7 +22,6 @@ from crawlproj.simweb.spec import WorldSpec
 REPEATS = 3
 EXTENSIONS = {
     "crawlproj.shard.single.InlineParser": 0,
-    "crawlproj.extensions.collector.CalmCollector": 0,
     "loop_lag.LoopLag": 0,
 }
 

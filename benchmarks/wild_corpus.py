@@ -67,7 +67,7 @@ def _made(pages_per_host: int) -> Iterator[str]:
     world = World(
         WorldSpec.calm(domains=HOSTS, pages_per_domain=pages_per_host, size_spread=0.0, port=80, **shape)
     )
-    for url in sorted(Referee(world, []).expected()):
+    for url in sorted(Referee(world, []).expected):
         parts = urlsplit(url)
         page = world.lookup(parts.hostname or "", parts.path + (f"?{parts.query}" if parts.query else ""))
         if page is not None and page.kind is Kind.PAGE:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from crawlproj.config import RUN_NAME, load_config
 from crawlproj.errors import BadArgument, BadSetting
@@ -48,10 +48,8 @@ class Profile:
     as for ``-s``. In mode ``single`` there is one shard and no parser.
     """
 
-    path: Path
     run: str
     seeds: tuple[str, ...]
-    mode: Literal["single", "distributed"] = "distributed"
     shards: int = 2
     parsers: str = "1"
     pages: int = 0
@@ -63,7 +61,7 @@ class Profile:
 def find(word: str, folder: Path = FOLDER) -> Path | None:
     """Return the profile file that *word* names, by name in *folder* or by path.
 
-    None if it is no profile but a URL, a domain or a seeds file.
+    None if it is not a profile but a URL, a domain or a seeds file.
     """
     if word.endswith(".toml") and "://" not in word:
         return Path(word)
@@ -104,14 +102,12 @@ class _Reader:
         self._check_names("limits.", self._limits, _LIMITS)
 
     def profile(self) -> Profile:
-        mode = self._mode()
+        is_single = self._is_single()
         return Profile(
-            path=self._path,
             run=self._run(),
             seeds=tuple(self._seeds()),
-            mode=mode,
-            shards=1 if mode == "single" else self._whole("shards", self._values.get("shards", 2), 1),
-            parsers="0" if mode == "single" else self._parsers(),
+            shards=1 if is_single else self._whole("shards", self._values.get("shards", 2), 1),
+            parsers="0" if is_single else self._parsers(),
             pages=self._limit("pages"),
             seconds=float(self._limit("seconds")),
             bytes=self._limit("bytes"),
@@ -140,7 +136,7 @@ class _Reader:
     def _limit(self, name: str) -> int:
         return self._whole(f"limits.{name}", self._limits.get(name, 0), 0)
 
-    def _mode(self) -> Literal["single", "distributed"]:
+    def _is_single(self) -> bool:
         mode = self._values.get("mode", "distributed")
         if mode not in _MODES:
             raise self._wrong("mode", mode, f"must be one of {', '.join(_MODES)}.")
@@ -148,7 +144,7 @@ class _Reader:
             if mode == "single" and name in self._values:
                 remedy = 'leave it out, or set mode = "distributed": mode single is one process.'
                 raise self._wrong(name, self._values[name], remedy)
-        return "single" if mode == "single" else "distributed"
+        return bool(mode == "single")
 
     def _run(self) -> str:
         run = self._values.get("run", self._path.stem)

@@ -79,11 +79,9 @@ DOWNLOAD_VERIFY_CERTIFICATES = True
 TWISTED_DNS_RESOLVER = "crawlproj.download.resolver.SystemResolver"
 DNS_TIMEOUT = 10
 
-#: A progress log that knows the frontier, fewer garbage collections, and the parser of single mode.
+#: The parser of single mode; a shard logs its progress itself, since LogStats does not know the frontier.
 EXTENSIONS = {
     "scrapy.extensions.logstats.LogStats": None,
-    "crawlproj.extensions.summary.ShardSummary": 0,
-    "crawlproj.extensions.collector.CalmCollector": 0,
     "crawlproj.shard.single.InlineParser": 0,
 }
 

@@ -12,7 +12,6 @@ ALLOWED = {
     "WHATWG_URLS names no copy": "the deviations are in a table beside it; the whole data is 300 kB",
     "no docker-compose": "docker-compose.yml is checked by the Compose schema, and its services are run",
     "no promtool": "another parser of PromQL reads the same queries",
-    "no curl": "our own client reads the same answers",
     "html5lib-.* could not be downloaded": "a machine without a package index",
     "not a git checkout": "an unpacked archive has nothing to list",
     "only root|only who may mount|mounting": "the build server is root; who is not cannot",

@@ -49,8 +49,6 @@ _SHARD_MODULES = (
     "crawlproj.middlewares",
     "crawlproj.pipelines",
     "crawlproj.shard.single",
-    "crawlproj.extensions.collector",
-    "crawlproj.extensions.summary",
 )
 
 

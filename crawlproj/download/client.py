@@ -17,7 +17,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, ResponseDataLossError, UnsupportedURLSchemeError
 
 from crawlproj.config import load_config
-from crawlproj.download.connection import Limits, Origin, Receiver
+from crawlproj.download.connection import Origin, Receiver
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.resolver import Resolver
@@ -126,22 +126,14 @@ class HttpClient:
         #: Makes requests to one address wait for each other (CRAWL_IP_DELAY); the shard's to set.
         self.address_gate: AddressGate | None = None
         self.guard = AddressGuard(config.allow_addresses, config.contact)
-        self._resolver = Resolver.from_config(config)
+        self._resolver = Resolver(config)
         self._timeout_s = settings.getfloat("DOWNLOAD_TIMEOUT")
         self._has_warned_of_loss = False
         bind = settings.get("DOWNLOAD_BIND_ADDRESS")
         self.pool = Pool(
             resolver=self._resolver,
             guard=self.guard,
-            limits=Limits(
-                connect_s=config.connect_seconds,
-                header_s=config.header_seconds,
-                idle_s=config.idle_seconds,
-                max_head_bytes=config.max_headers,
-                keep_alive_s=config.keep_alive_seconds,
-                idle_per_host=config.idle_per_host,
-                idle_total=config.idle_connections,
-            ),
+            config=config,
             tls=make_tls_context(
                 is_verified=settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES"),
                 ciphers=settings.get("DOWNLOADER_CLIENT_TLS_CIPHERS"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
 from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
 
+from crawlproj.config import Config
 from crawlproj.download.errors import HeaderTimeoutError, IdleTimeoutError, NoAnswerError, TotalTimeoutError
 from crawlproj.download.wire import Head, ResponseParser
 
@@ -26,17 +26,6 @@ class Origin(NamedTuple):
     scheme: str
     host: str
     port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    connect_s: float = 10.0
-    header_s: float = 20.0
-    idle_s: float = 15.0
-    max_head_bytes: int = 131072
-    keep_alive_s: float = 15.0
-    idle_per_host: int = 2
-    idle_total: int = 256
 
 
 class Receiver(Protocol):
@@ -99,7 +88,7 @@ class Connection(asyncio.Protocol):
         self,
         origin: Origin,
         address: str,
-        limits: Limits,
+        config: Config,
         timer: DeadlineTimer,
         on_close: Callable[[Connection], None],
     ) -> None:
@@ -110,7 +99,7 @@ class Connection(asyncio.Protocol):
         self.keep_s = 0.0
         #: While idle: when it is too old to be reused.
         self.expires_s = 0.0
-        self._limits = limits
+        self._config = config
         self._timer = timer
         self._on_close = on_close
         self._loop = asyncio.get_running_loop()
@@ -127,7 +116,7 @@ class Connection(asyncio.Protocol):
         The connection is closed afterwards, unless `keep_s` says that it can be reused.
         """
         self.keep_s = 0.0
-        self._parser = ResponseParser(is_head=is_head, max_head_bytes=self._limits.max_head_bytes)
+        self._parser = ResponseParser(is_head=is_head, max_head_bytes=self._config.max_headers)
         self._receiver = receiver
         self._has_delivered_head = False
         self._wants_body = True
@@ -138,7 +127,7 @@ class Connection(asyncio.Protocol):
         self._received_s: float | None = None
         self._done = self._loop.create_future()
         self._transport.write(request)
-        self._timer.set(self, min(self._sent_s + self._limits.header_s, deadline_s))
+        self._timer.set(self, min(self._sent_s + self._config.header_seconds, deadline_s))
         try:
             return await self._done
         except asyncio.CancelledError:
@@ -214,7 +203,7 @@ class Connection(asyncio.Protocol):
             self._has_delivered_head = True
             self._wants_body = self._receiver.take_head(parser.head, self.address)
             if not parser.is_complete:
-                self._set_timer(self._loop.time() + self._limits.idle_s)
+                self._set_timer(self._loop.time() + self._config.idle_seconds)
         if body and self._wants_body:
             self._wants_body = self._receiver.take_body(body)
 
@@ -224,9 +213,9 @@ class Connection(asyncio.Protocol):
             return 0.0
         server_s = head.keep_alive_s
         if server_s is None:
-            return self._limits.keep_alive_s
+            return self._config.keep_alive_seconds
         # A second less than the server: a request must not cross paths with its close.
-        return min(self._limits.keep_alive_s, max(0.0, server_s - 1.0))
+        return min(self._config.keep_alive_seconds, max(0.0, server_s - 1.0))
 
     def _drain_or_close(self, done: asyncio.Future[str | None]) -> None:
         """Nothing more is wanted: read a short rest, to keep the connection, or close it."""
@@ -288,11 +277,13 @@ class Connection(asyncio.Protocol):
         done.set_exception(late)
 
     def _next_limit(self, now_s: float) -> tuple[float, DownloadTimeoutError]:
-        limits = self._limits
+        config = self._config
         if self._received_s is not None and self._has_delivered_head:
-            idle = IdleTimeoutError(f"The body stalled for CRAWL_IDLE_SECONDS={limits.idle_s:g}.")
-            return self._received_s + limits.idle_s, idle
+            idle = IdleTimeoutError(f"The body stalled for CRAWL_IDLE_SECONDS={config.idle_seconds:g}.")
+            return self._received_s + config.idle_seconds, idle
         if self._transport.get_write_buffer_size():
             self._sent_s = now_s
-        late = HeaderTimeoutError(f"No complete headers within CRAWL_HEADER_SECONDS={limits.header_s:g}.")
-        return self._sent_s + limits.header_s, late
+        late = HeaderTimeoutError(
+            f"No complete headers within CRAWL_HEADER_SECONDS={config.header_seconds:g}."
+        )
+        return self._sent_s + config.header_seconds, late

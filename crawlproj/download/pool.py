@@ -13,7 +13,8 @@ from typing import Protocol
 
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError
 
-from crawlproj.download.connection import Connection, DeadlineTimer, Limits, Origin, Receiver
+from crawlproj.config import Config
+from crawlproj.download.connection import Connection, DeadlineTimer, Origin, Receiver
 from crawlproj.download.errors import (
     AddressBusyError,
     CertificateError,
@@ -46,13 +47,13 @@ class Pool:
         *,
         resolver: AddressSource,
         guard: AddressCheck,
-        limits: Limits,
+        config: Config,
         tls: ssl.SSLContext,
         local_address: tuple[str, int] | None = None,
     ) -> None:
         self._resolver = resolver
         self._guard = guard
-        self._limits = limits
+        self._config = config
         self._tls = tls
         self._local_address = local_address
         self._open: set[Connection] = set()
@@ -153,12 +154,12 @@ class Pool:
         self._idle[connection] = None
         siblings = self._by_origin.setdefault(connection.origin, [])
         siblings.append(connection)
-        if len(siblings) > self._limits.idle_per_host:
+        if len(siblings) > self._config.idle_per_host:
             siblings[0].close()
-        if len(self._idle) > self._limits.idle_total:
+        if len(self._idle) > self._config.idle_connections:
             next(iter(self._idle)).close()
         if self._sweeper is None:
-            self._sweeper = loop.call_later(min(_SWEEP_S, self._limits.keep_alive_s), self._sweep)
+            self._sweeper = loop.call_later(min(_SWEEP_S, self._config.keep_alive_seconds), self._sweep)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -167,7 +168,7 @@ class Pool:
             connection.close()
         self._sweeper = None
         if self._idle:
-            self._sweeper = loop.call_later(min(_SWEEP_S, self._limits.keep_alive_s), self._sweep)
+            self._sweeper = loop.call_later(min(_SWEEP_S, self._config.keep_alive_seconds), self._sweep)
 
     def _forget(self, connection: Connection) -> None:
         """Remove *connection* from the idle ones, if it is among them."""
@@ -222,9 +223,9 @@ class Pool:
         is_tls = origin.scheme == "https"
         where = f"{origin.host} at {address}, port {origin.port}"
         try:
-            async with asyncio.timeout(self._limits.connect_s):
+            async with asyncio.timeout(self._config.connect_seconds):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(origin, address, self._limits, self._timer, self._closed),
+                    lambda: Connection(origin, address, self._config, self._timer, self._closed),
                     address,
                     origin.port,
                     ssl=self._tls if is_tls else None,
@@ -234,7 +235,7 @@ class Pool:
                 )
         except TimeoutError:
             raise ConnectTimeoutError(
-                f"{where}: no connection within CRAWL_CONNECT_SECONDS={self._limits.connect_s:g}."
+                f"{where}: no connection within CRAWL_CONNECT_SECONDS={self._config.connect_seconds:g}."
             ) from None
         except ConnectionRefusedError as error:
             raise DownloadConnectionRefusedError(f"{where}: the connection was refused.") from error

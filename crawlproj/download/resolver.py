@@ -43,35 +43,18 @@ class Resolver:
 
     def __init__(
         self,
+        config: Config,
         *,
-        keep_s: float = 300.0,
-        keep_failure_s: float = 60.0,
-        size: int = 10_000,
-        timeout_s: float = 10.0,
         lookups: int = LOOKUPS,
         now_s: Callable[[], float] = time.monotonic,
         name_resolver: Any = None,
     ) -> None:
-        self._keep_s = keep_s
-        self._keep_failure_s = keep_failure_s
-        self._size = size
-        self._timeout_s = timeout_s
+        self._config = config
         self._slots = asyncio.Semaphore(lookups)
         self._now_s = now_s
         self._name_resolver = name_resolver
         self._answers: OrderedDict[str, tuple[float, _Answer]] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[_Answer]] = {}
-
-    @classmethod
-    def from_config(cls, config: Config, name_resolver: Any = None) -> Self:
-        kept = config.dnscache_enabled
-        return cls(
-            keep_s=config.dns_seconds if kept else 0,
-            keep_failure_s=config.dns_failure_seconds if kept else 0,
-            size=config.dnscache_size,
-            timeout_s=config.dns_timeout,
-            name_resolver=name_resolver,
-        )
 
     async def resolve(self, host: str) -> list[str]:
         """Return the addresses of *host*, IPv4 first; an IP address, also in brackets, is returned as it is.
@@ -107,11 +90,12 @@ class Resolver:
         return answer
 
     def _cache(self, name: str, answer: _Answer) -> None:
-        keep_s = self._keep_s if answer.addresses else self._keep_failure_s
-        if keep_s <= 0:
+        config = self._config
+        keep_s = config.dns_seconds if answer.addresses else config.dns_failure_seconds
+        if keep_s <= 0 or not config.dnscache_enabled:
             return
         self._answers[name] = (self._now_s() + keep_s, answer)
-        if len(self._answers) > self._size:
+        if len(self._answers) > config.dnscache_size:
             self._answers.popitem(last=False)
 
     def _lookup(self, name: str) -> asyncio.Task[_Answer]:
@@ -126,7 +110,7 @@ class Resolver:
         if not _is_host_name(name):
             return _Answer((), f"{name!r} is not a valid host name.")
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._config.dns_timeout):
                 await self._slots.acquire()
         except TimeoutError:
             # Says nothing about the name, so it is not cached.
@@ -141,9 +125,10 @@ class Resolver:
         # name would time out waiting for a thread.
         receiver.complete.add_done_callback(lambda _: self._slots.release())
         self._resolver().resolveHostName(receiver, name, 0, [IPv4Address, IPv6Address])
-        await asyncio.wait([receiver.complete], timeout=self._timeout_s)
+        timeout_s = self._config.dns_timeout
+        await asyncio.wait([receiver.complete], timeout=timeout_s)
         if not receiver.complete.done():
-            return _Answer((), f"{name} was not resolved within DNS_TIMEOUT={self._timeout_s:g}.")
+            return _Answer((), f"{name} was not resolved within DNS_TIMEOUT={timeout_s:g}.")
         if not receiver.addresses:
             return _Answer((), f"{name} has no address.")
         v4_first = sorted(receiver.addresses, key=lambda address: isinstance(address, IPv6Address))

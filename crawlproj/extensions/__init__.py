@@ -1,1 +1,1 @@
-"""Scrapy extensions; each can be switched off in EXTENSIONS."""
+"""Scrapy add-ons, which run before anything else."""

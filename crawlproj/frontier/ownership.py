@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from crawlproj.errors import Replaced, ShardTaken
 from crawlproj.redisio import keys
@@ -14,39 +15,31 @@ from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
 _TRIES = 40
 
 
+@dataclass(slots=True, eq=False)
 class ShardNumber:
     """The claim of this process on its shard number. *figures* are published with every renewal."""
 
-    def __init__(
-        self,
-        client: RedisClient,
-        run: str,
-        number: int,
-        process: ProcessName,
-        ttl_ms: int,
-        figures: Callable[[], Mapping[str, object]] = dict,
-    ) -> None:
-        self.number = number
-        self.process = process
-        #: Partition owners known to be dead, so that we need not wait until their holds expire.
-        self.heir_of: set[str] = set()
-        self._client = client
-        self._run = run
-        self._ttl_ms = ttl_ms
-        self._figures = figures
+    client: RedisClient
+    run: str
+    number: int
+    process: ProcessName
+    ttl_ms: int
+    figures: Callable[[], Mapping[str, object]] = dict
+    #: Partition owners known to be dead, so that we need not wait until their holds expire.
+    heir_of: set[str] = field(default_factory=set)
 
     async def claim(self) -> None:
         """Take the number. Raises ShardTaken when a process that may be alive holds it."""
         holder = await self._hold(starting=True)
         if holder and holder.process.is_dead():
             self.heir_of.add(holder.process.instance)
-            await drop_name(self._client, keys.shard(self._run, self.number), holder.process.instance)
+            await drop_name(self.client, keys.shard(self.run, self.number), holder.process.instance)
             holder = await self._hold(starting=True)
         if holder:
             raise ShardTaken(
-                f"Shard {self.number} of run {self._run!r} is already running on {holder.process.host}, "
+                f"Shard {self.number} of run {self.run!r} is already running on {holder.process.host}, "
                 f"process {holder.process.pid}. Stop it or choose another number; if it is gone, its claim "
-                f"expires within {self._ttl_ms / 1000:g} s."
+                f"expires within {self.ttl_ms / 1000:g} s."
             )
         await self.announce()
 
@@ -61,7 +54,7 @@ class ShardNumber:
                 return
             except ShardTaken as exc:
                 taken = exc
-            await asyncio.sleep(2 * self._ttl_ms / 1000 / _TRIES)
+            await asyncio.sleep(2 * self.ttl_ms / 1000 / _TRIES)
         raise Replaced(str(taken)) from taken
 
     async def renew(self, *, starting: bool) -> None:
@@ -69,24 +62,24 @@ class ShardNumber:
         holder = await self._hold(starting=starting)
         if holder:
             raise Replaced(
-                f"shard {self.number} of run {self._run!r} now belongs to process {holder.process.pid} on "
+                f"shard {self.number} of run {self.run!r} now belongs to process {holder.process.pid} on "
                 f"{holder.process.host}"
             )
 
     async def drop(self) -> None:
-        await drop_name(self._client, keys.shard(self._run, self.number), self.process.instance)
+        await drop_name(self.client, keys.shard(self.run, self.number), self.process.instance)
         await self.announce()
 
     async def announce(self) -> None:
         """Make every shard read the map again."""
-        await self._client.command("PUBLISH", keys.wake_channel(self._run), "map")
+        await self.client.command("PUBLISH", keys.wake_channel(self.run), "map")
 
     async def _hold(self, *, starting: bool) -> Holder | None:
         return await hold_name(
-            self._client,
-            keys.shard(self._run, self.number),
+            self.client,
+            keys.shard(self.run, self.number),
             self.process,
-            self._ttl_ms,
+            self.ttl_ms,
             starting=starting,
-            figures=self._figures(),
+            figures=self.figures(),
         )

@@ -69,9 +69,8 @@ class ExtractOptions:
 class Extract:
     """What was read from a page. ``links`` are canonical and distinct, in page order.
 
-    ``nofollow`` and ``noindex`` are what the page asks for, whether or not it was obeyed. ``links_cut``
-    says that there were more links than wanted. ``refresh`` is the page that this one redirects its reader
-    to. ``sitemaps`` are those that an index of sitemaps names.
+    ``nofollow`` and ``noindex`` are what the page asks for, whether or not it was obeyed. ``refresh`` is
+    the page that this one redirects its reader to. ``sitemaps`` are those that an index of sitemaps names.
     ``error`` says why a fetched page has no text.
     """
 
@@ -87,7 +86,6 @@ class Extract:
     headings: list[Heading] | None = None
     metadata: Metadata = field(default_factory=Metadata)
     links: list[str] = field(default_factory=list)
-    links_cut: bool = False
     refresh: str | None = None
     sitemaps: list[str] = field(default_factory=list)
     canonical_url: str | None = None
@@ -159,7 +157,7 @@ def _read_sitemap(body: bytes, url: str, options: ExtractOptions, found: Extract
         most_bytes=options.config.sitemap_bytes,
         is_cut=found.truncated,
     )
-    found.links, found.links_cut, found.sitemaps = sitemap.urls, sitemap.is_cut, sitemap.sitemaps
+    found.links, found.sitemaps = sitemap.urls, sitemap.sitemaps
 
 
 def _may_follow(options: ExtractOptions, found: Extract) -> bool:
@@ -168,10 +166,7 @@ def _may_follow(options: ExtractOptions, found: Extract) -> bool:
 
 def _read_feed(markup: str, url: str, options: ExtractOptions, found: Extract) -> None:
     if _may_follow(options, found):
-        hrefs = feed_links(markup)
-        found.links, found.links_cut = canonical_links(
-            hrefs, url, options.config.max_links, options.url_rules
-        )
+        found.links = canonical_links(feed_links(markup), url, options.config.max_links, options.url_rules)
 
 
 def _read_headers(headers: Mapping[str, str], url: str, options: ExtractOptions, found: Extract) -> None:
@@ -199,16 +194,12 @@ def _read_refresh(content: str, base: str, url: str, options: ExtractOptions, fo
 
 
 def _add_link(link: str | None, options: ExtractOptions, found: Extract) -> None:
-    if link is None or link in found.links:
-        return
-    if len(found.links) < options.config.max_links:
+    if link is not None and link not in found.links and len(found.links) < options.config.max_links:
         found.links.append(link)
-    else:
-        found.links_cut = True
 
 
 def _resolved(href: str, base: str, options: ExtractOptions) -> str | None:
-    links, _ = canonical_links([href], base, 1, options.url_rules)
+    links = canonical_links([href], base, 1, options.url_rules)
     return links[0] if links else None
 
 
@@ -255,7 +246,7 @@ def _read_html(html: bytes, page: Page, options: ExtractOptions, found: Extract)
     if config.headings:
         found.headings = headings_of(head)
     if _may_follow(options, found):
-        found.links, found.links_cut = canonical_links(read.hrefs, base, config.max_links, options.url_rules)
+        found.links = canonical_links(read.hrefs, base, config.max_links, options.url_rules)
         for name, content in head.metas:
             if name == "http-equiv:refresh":
                 _read_refresh(content, base, page.url, options, found)

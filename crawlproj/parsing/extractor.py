@@ -1,8 +1,8 @@
 """Extraction in a process of its own, for a parser that must outlive the pages it reads.
 
-Parsing hostile pages may crash or never return, holding Python's lock all the while, so a thread is no
-shelter from it. Here the kernel's timer ends the child when a page takes too long, and the next page gets a
-new one. A child ends by itself when its parent is gone.
+Parsing hostile pages may crash or never return, holding Python's lock all the while, so a thread does
+not protect from it. Here the kernel's timer kills the child when a page takes too long, and the next page
+gets a new one. A child ends by itself when its parent is gone.
 """
 
 from __future__ import annotations

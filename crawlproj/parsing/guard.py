@@ -116,7 +116,7 @@ def run_guarded(
                 signal.Signals(death.signum).name,
                 "" if position is None else ", parsing a page",
             )
-            # A page that kills is no reason to give up: it becomes a dead letter after a few times.
+            # Pages that kill their parser are not counted here: each becomes a dead letter after a few times.
             in_vain = in_vain + 1 if parsed <= 1 and position is None else 0
             if in_vain >= _MOST_VAIN:
                 logger.error("parser died %d times without parsing a page; giving up", in_vain)

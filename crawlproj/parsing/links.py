@@ -15,8 +15,8 @@ MOST_URL_CHARS = 2048
 _OTHER_SCHEMES = ("javascript:", "mailto:", "tel:", "data:")
 
 
-def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules) -> tuple[list[str], bool]:
-    """Return the canonical URLs of *hrefs*, different ones in their order, and whether there were more.
+def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules) -> list[str]:
+    """Return the canonical URLs of *hrefs*, different ones in their order, at most *limit*.
 
     Each is ``rules.clean(canonicalise(href, base))``; what cannot be crawled is left out, and so are links
     to the base itself, such as ``#top``. *base* is canonical.
@@ -34,9 +34,9 @@ def canonical_links(hrefs: Iterable[str], base: str, limit: int, rules: UrlRules
             url = rules.clean(resolved)
         if len(url) <= MOST_URL_CHARS and url not in links:
             if len(links) == limit:
-                return list(links), True
+                break
             links[url] = None
-    return list(links), False
+    return list(links)
 
 
 def base_of(href: str, url: str) -> str:

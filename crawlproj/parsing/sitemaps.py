@@ -21,11 +21,10 @@ _LINE = re.compile(rb"(?:\A|[\r\n])[ \t]*+(https?://\S++)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Sitemap:
-    """What a sitemap lists: canonical and different URLs, in its order. ``is_cut``: there was more."""
+    """What a sitemap lists: canonical and different URLs, in its order."""
 
     urls: list[str]
     sitemaps: list[str]
-    is_cut: bool
 
 
 def read_sitemap(
@@ -41,12 +40,11 @@ def read_sitemap(
         is_cut = is_cut or is_missing
     is_index, entries = _entries(_in_utf8(body), is_cut)
     found = [url_of(entry) for entry in islice(entries, most_urls)]
-    is_cut = is_cut or next(entries, None) is not None
-    links, _ = canonical_links(found, url, most_urls, rules)
+    links = canonical_links(found, url, most_urls, rules)
     # A sitemap may speak only for its own site: else anybody could fill the queues of others, at depth 1.
     domain = domain_of(url)
     links = [link for link in links if domain_of(link) == domain]
-    return Sitemap([], links, is_cut) if is_index else Sitemap(links, [], is_cut)
+    return Sitemap([], links) if is_index else Sitemap(links, [])
 
 
 def _in_utf8(body: bytes) -> bytes:
@@ -66,6 +64,6 @@ def _entries(body: bytes, is_cut: bool) -> tuple[bool, Iterator[bytes]]:
         return False, iter(())
     if root.name not in (b"urlset", b"sitemapindex"):
         return False, feed_entries(body, root)
-    # Elements with another prefix are others': <image:loc> is no page.
+    # Elements with another prefix are others': <image:loc> is not a page.
     texts = elements(re.escape(root.prefix) + b"loc", body)
     return root.name == b"sitemapindex", (text for _, text in texts)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import count
 
+from crawlproj.config import Config
 from crawlproj.model.records import Lease
+from crawlproj.model.urls import domain_of_host
 
 #: The server asks us to slow down, or a proxy in front of it cannot reach it.
 _SITE_STATUSES = frozenset({429, 502, 503, 504, 520, 521, 522, 523, 524})
@@ -79,6 +81,17 @@ class Ending:
 class DomainRule:
     delay_s: float
     at_once: int = 1
+
+
+def domain_rules(config: Config) -> dict[str, DomainRule]:
+    """Return what DOWNLOAD_SLOTS says, by domain. Of two hosts of one domain the slower counts."""
+    rules: dict[str, DomainRule] = {}
+    for host, slot in config.download_slots.items():
+        domain = domain_of_host(host.lower())
+        rule = DomainRule(float(slot.get("delay", config.download_delay)), int(slot.get("concurrency", 1)))
+        other = rules.get(domain, rule)
+        rules[domain] = DomainRule(max(rule.delay_s, other.delay_s), min(rule.at_once, other.at_once))
+    return rules
 
 
 @dataclass(frozen=True, slots=True)

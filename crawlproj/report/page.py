@@ -159,7 +159,7 @@ def _content(tally: Tally) -> list[str]:
                 },
                 width_px=_WIDTH_PX,
             ),
-            "Of pages with status 2xx; the first of several is no duplicate. Texts are compared by simhash.",
+            "Of pages with status 2xx; the first of several does not count. Texts are compared by simhash.",
         ),
     ]
 

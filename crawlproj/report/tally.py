@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from crawlproj.config import Config
-from crawlproj.model.urls import domain_of_host
+from crawlproj.politeness.pacing import domain_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,8 @@ class Delays:
     @classmethod
     def of(cls, config: Config) -> Delays:
         """Return the delays from the settings, without what robots.txt or slow responses add."""
-        by_domain: dict[str, float | None] = {}
-        for host, slot in config.download_slots.items():
-            domain = domain_of_host(host.lower())
-            delay_s = float(slot.get("delay", config.download_delay))
-            is_one_at_once = int(slot.get("concurrency", 1)) == 1
-            by_domain[domain] = max(delay_s, by_domain.get(domain) or 0) if is_one_at_once else None
+        rules = domain_rules(config)
+        by_domain = {domain: rule.delay_s if rule.at_once == 1 else None for domain, rule in rules.items()}
         return cls(config.download_delay, by_domain)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError
@@ -18,10 +19,9 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
-from crawlproj.model.urls import domain_of_host
 from crawlproj.observe.metrics import Metrics
 from crawlproj.pages.envelope import pack
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Pacer
+from crawlproj.politeness.pacing import DelayRules, Pacer, domain_rules
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.runs import Run
 from crawlproj.shard.results import Results
@@ -30,23 +30,20 @@ from crawlproj.shard.results import Results
 _ROBOTS_ORIGINS = 20_000
 
 
-def page_gate(config: Config, run: Run, rules: AdmissionRules, exclusions: Exclusions | None) -> Gate:
-    """Return the gate for a spider whose URLs have rules: exclusions that may change, and traps."""
+def make_gate(
+    config: Config, run: Run, rules: AdmissionRules, exclusions: Exclusions | None, *, is_page_spider: bool
+) -> Gate:
+    """Return the gate of a shard: robots.txt, and for a `PageSpider` also its rules for URLs, and traps."""
+    make = partial(Gate, run.client, run.name, run.partitions, robots=_robots(config, run))
+    if not is_page_spider:
+        return make()
 
     def refusal(url: str) -> str | None:
         if exclusions is not None:
             exclusions.reload_if_changed(time.monotonic())
         return rules.refusal(url, 0, None)
 
-    traps = TrapDetector(config.trap_variants)
-    return Gate(
-        run.client, run.name, run.partitions, robots=_robots(config, run), traps=traps, refusal=refusal
-    )
-
-
-def plain_gate(config: Config, run: Run) -> Gate:
-    """Return the gate for any other spider: robots.txt alone."""
-    return Gate(run.client, run.name, run.partitions, robots=_robots(config, run))
+    return make(traps=TrapDetector(config.trap_variants), refusal=refusal)
 
 
 def make_feed(
@@ -109,7 +106,7 @@ def _robots(config: Config, run: Run) -> Robots | None:
 def _delay_rules(config: Config) -> DelayRules:
     return DelayRules(
         delay_s=config.download_delay,
-        domains=_domain_rules(config),
+        domains=domain_rules(config),
         factor=config.delay_factor,
         max_delay_s=config.max_delay_seconds,
         backoff_s=config.backoff_seconds,
@@ -117,14 +114,3 @@ def _delay_rules(config: Config) -> DelayRules:
         give_up=config.give_up_failures,
         parked_s=config.parked_seconds,
     )
-
-
-def _domain_rules(config: Config) -> dict[str, DomainRule]:
-    """Return what DOWNLOAD_SLOTS says, by domain. Of two hosts of one domain the slower counts."""
-    rules: dict[str, DomainRule] = {}
-    for host, slot in config.download_slots.items():
-        domain = domain_of_host(host.lower())
-        rule = DomainRule(float(slot.get("delay", config.download_delay)), int(slot.get("concurrency", 1)))
-        other = rules.get(domain, rule)
-        rules[domain] = DomainRule(max(rule.delay_s, other.delay_s), min(rule.at_once, other.at_once))
-    return rules

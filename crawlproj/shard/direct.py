@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 
 from scrapy import Request
 from scrapy.downloadermiddlewares.stats import get_header_size, get_status_size
@@ -104,30 +105,22 @@ class CountedExchange:
         return answer
 
 
+@dataclass(slots=True, eq=False)
 class DirectFetches:
     """Starts a task for everything that may be fetched, at most *most* at a time.
 
     *may_start* is false while Scrapy's engine is paused, not started yet, or closing.
     """
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        fetch: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]],
-        client: HttpClient,
-        count: Callable[..., None],
-        most: int,
-        may_start: Callable[[], bool],
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._fetch = fetch
-        self._client = client
-        self._count = count
-        self._most = most
-        self._may_start = may_start
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_due = False
-        self._loop = asyncio.get_running_loop()
+    dispatcher: Dispatcher
+    fetch: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]]
+    client: HttpClient
+    count: Callable[..., None]
+    most: int
+    may_start: Callable[[], bool]
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _is_due: bool = False
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def next_request(self) -> Request | None:
         """The engine calls this when it starts and when it was paused; it has nothing to fetch itself."""
@@ -142,12 +135,12 @@ class DirectFetches:
 
     def _start(self) -> None:
         self._is_due = False
-        if not self._may_start():
+        if not self.may_start():
             return
-        while len(self._tasks) < self._most and (target := self._dispatcher.take()) is not None:
+        while len(self._tasks) < self.most and (target := self.dispatcher.take()) is not None:
             if isinstance(target, Lease):
-                self._count("scheduler/dequeued/redis")
-            task = self._loop.create_task(self._fetch(target))
+                self.count("scheduler/dequeued/redis")
+            task = self._loop.create_task(self.fetch(target))
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 
@@ -157,12 +150,12 @@ class DirectFetches:
 
     async def drain(self, seconds: float) -> bool:
         """Wait up to *seconds* for fetches in flight. Returns whether all of them ended."""
-        self._most = 0
+        self.most = 0
         late: set[asyncio.Task[None]] = set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self._client.close()
+        await self.client.close()
         return not late

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,17 +25,25 @@ from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.records import Candidate
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run
+from crawlproj.runs import Leader, Run, RunState
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.shard import seams
 from crawlproj.shard.arguments import ShardArguments
-from crawlproj.shard.background import lead, publish_run_metrics, watch_supervisor
-from crawlproj.shard.build import make_feed, page_gate, plain_gate
+from crawlproj.shard.background import (
+    ProgressLog,
+    lead,
+    publish_run_metrics,
+    tune_collector,
+    watch_supervisor,
+)
+from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, set_context
+from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
 from crawlproj.shard.start_urls import read_start_urls
-from crawlproj.shard.ways import Fetches, choose_way
+from crawlproj.shard.stock import StockFetches
+from crawlproj.shard.ways import choose_way
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +62,11 @@ class ShardProcess:
         self._telemetry = Telemetry()
         self._client: RedisClient | None = None
         self._feed: Feed | None = None
-        self._fetches: Fetches | None = None
+        self._fetches: DirectFetches | StockFetches | None = None
         self._leader: Leader | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._progress: ProgressLog | None = None
+        self._restore_collector: Callable[[], None] = lambda: None
 
     @property
     def _engine(self) -> ExecutionEngine:
@@ -96,7 +106,7 @@ class ShardProcess:
             config,
             run,
             number,
-            page_gate(config, run, rules, exclusions) if is_page_spider else plain_gate(config, run),
+            make_gate(config, run, rules, exclusions, is_page_spider=is_page_spider),
             self._telemetry.metrics,
             failures=results if is_page_spider else None,
             on_work=self._wake,
@@ -112,6 +122,7 @@ class ShardProcess:
         self._fetches = choose_way(self._crawler, spider, context, self._count, self._on_closing)
         await self._join_run(feed)
         self._start_tasks(feed, arguments.start_urls_key)
+        self._restore_collector = tune_collector()
         logger.info(
             "shard %d opened run %s",
             arguments.shard,
@@ -186,6 +197,10 @@ class ShardProcess:
         self._start(read_start_urls(run, start_urls_key, feed.number.number, admit_start), "start urls")
         if config.metrics_port:
             self._start(publish_run_metrics(leader, run, self._telemetry.metrics, config), "run metrics")
+        # As with LogStats, 0 switches it off.
+        if self._crawler.settings.getfloat("LOGSTATS_INTERVAL"):
+            self._progress = ProgressLog(feed, self._stats)
+            self._start(self._progress.log_every(config.figures_seconds), "progress log")
         if config.supervisor:
             self._start(watch_supervisor(config), "watch supervisor")
 
@@ -248,7 +263,6 @@ class ShardProcess:
             raise DontCloseSpider
 
     def _on_stop(self, reason: str, error: CrawlError | None) -> None:
-
         self._is_over = True
         if error is not None:
             self._fail(error)
@@ -296,14 +310,17 @@ class ShardProcess:
                 await self._delete_if_last(reason)
             except CrawlError as exc:
                 logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
+        if self._progress is not None:
+            self._progress.log()
         self._telemetry.close()
         if self._client is not None:
             await self._client.close()
+        self._restore_collector()
 
     async def _delete_if_last(self, reason: str) -> None:
         """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""
         run = self._run
-        if reason != "finished" or self._config.scheduler_persist or not await run.state():
+        if reason != RunState.FINISHED or self._config.scheduler_persist or not await run.state():
             return
         if not (await run.read_map()).alive:
             await run.delete()

@@ -16,20 +16,7 @@ from crawlproj.model.records import Candidate, Lease, new_mark
 from crawlproj.model.urls import canonicalise
 
 #: Default values, which are left out.
-_DEFAULTS: dict[str, Any] = {
-    "callback": None,
-    "errback": None,
-    "headers": {},
-    "method": "GET",
-    "body": b"",
-    "cookies": {},
-    "meta": {},
-    "encoding": "utf-8",
-    "priority": 0,
-    "dont_filter": False,
-    "flags": [],
-    "cb_kwargs": {},
-}
+_DEFAULTS = Request("http://a.test/").to_dict()
 #: The meta key of the settlement, for requests that go through Scrapy's engine.
 SETTLEMENT = "crawl_settlement"
 #: Set by Scrapy or by us while a request is in flight; not stored.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import InitVar, dataclass, field
 
 from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
@@ -45,37 +46,31 @@ async def exchange_by_engine(engine: ExecutionEngine, request: HttpRequest) -> A
     return answer_of(await engine.download_async(Request(request.url, dont_filter=True, meta=meta)))
 
 
+@dataclass(slots=True, eq=False)
 class StockFetches:
     """Gives Scrapy's engine requests for leases, and settles them when it is done."""
 
-    def __init__(
-        self,
-        engine: ExecutionEngine,
-        spider: Spider,
-        dispatcher: Dispatcher,
-        fetch_robots: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]],
-        count: Callable[..., None],
-        *,
-        most: int,
-        on_closing: Callable[[], None],
-    ) -> None:
-        self._engine = engine
-        self._spider = spider
-        self._dispatcher = dispatcher
-        self._fetch_robots = fetch_robots
-        self._count = count
-        self._most = most
-        self._robots_tasks: set[asyncio.Task[None]] = set()
-        engine.downloader.per_slot_settings[_SLOT] = {"concurrency": most, "delay": 0, "jitter": 0}
+    engine: ExecutionEngine
+    spider: Spider
+    dispatcher: Dispatcher
+    fetch_robots: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]]
+    count: Callable[..., None]
+    most: int
+    on_closing: InitVar[Callable[[], None]]
+    _robots_tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self, on_closing: Callable[[], None]) -> None:
+        slot = {"concurrency": self.most, "delay": 0, "jitter": 0}
+        self.engine.downloader.per_slot_settings[_SLOT] = slot
         seams.use_bundled_suffix_list()
-        seams.attach(engine, on_leave=self._on_leave, on_closing=on_closing)
+        seams.attach(self.engine, on_leave=self._on_leave, on_closing=on_closing)
 
     def next_request(self) -> Request | None:
-        while len(self._robots_tasks) < self._most and (target := self._dispatcher.take()) is not None:
+        while len(self._robots_tasks) < self.most and (target := self.dispatcher.take()) is not None:
             if isinstance(target, Lease):
-                self._count("scheduler/dequeued/redis")
+                self.count("scheduler/dequeued/redis")
             if isinstance(target, RobotsFetch) or target.extra.robots_for:
-                task = asyncio.create_task(self._fetch_robots(target))
+                task = asyncio.create_task(self.fetch_robots(target))
                 self._robots_tasks.add(task)
                 task.add_done_callback(self._on_robots_done)
                 continue
@@ -83,7 +78,7 @@ class StockFetches:
                 return self._request_of(target)
             except Exception as exc:  # noqa: BLE001  # the spider's code may have changed since the request was stored
                 logger.error("lease dropped: cannot make a request for %s: %r", target.url, exc)
-                self._dispatcher.settle(Settlement(target, Outcome.FAILED, "bad_request"))
+                self.dispatcher.settle(Settlement(target, Outcome.FAILED, "bad_request"))
         return None
 
     def _on_robots_done(self, task: asyncio.Task[None]) -> None:
@@ -91,7 +86,7 @@ class StockFetches:
         self.wake()
 
     def wake(self) -> None:
-        seams.wake(self._engine)
+        seams.wake(self.engine)
 
     async def drain(self, seconds: float) -> bool:
         """End the fetches of robots.txt; the engine has waited for all others."""
@@ -101,7 +96,7 @@ class StockFetches:
         return True
 
     def _request_of(self, lease: Lease) -> Request:
-        spider = self._spider
+        spider = self.spider
         if isinstance(spider, PageSpider):
             request = spider.request_of(lease)
         else:
@@ -115,4 +110,4 @@ class StockFetches:
         """The engine is done with a request."""
         settlement = request.meta.get(SETTLEMENT)
         if isinstance(settlement, Settlement):
-            self._dispatcher.settle(settlement)
+            self.dispatcher.settle(settlement)

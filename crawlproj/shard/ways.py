@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
 
 from pydispatch import dispatcher as signal_dispatcher  # type: ignore[import-untyped]
-from scrapy import Request, Spider, signals
+from scrapy import Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.httpproxy import HttpProxyMiddleware
 from scrapy.utils.misc import load_object
@@ -56,24 +55,13 @@ _SIGNALS = (
 )
 
 
-class Fetches(Protocol):
-    def next_request(self) -> Request | None:
-        """Return what Scrapy's engine should fetch next, if anything."""
-
-    def wake(self) -> None:
-        """There may be something to fetch."""
-
-    async def drain(self, seconds: float) -> bool:
-        """Wait up to *seconds* for fetches in flight. Returns whether all of them ended."""
-
-
 def choose_way(
     crawler: Crawler,
     spider: Spider,
     context: ShardContext,
     count: Callable[..., None],
     on_closing: Callable[[], None],
-) -> Fetches:
+) -> DirectFetches | StockFetches:
     """Return the direct way if it bypasses no component, else Scrapy's own."""
     config, dispatcher, settings = context.config, context.feed.dispatcher, crawler.settings
     robots = RobotsTxt(RobotsTurns(dispatcher), config.robots_agent, follows_sitemaps=config.sitemaps)

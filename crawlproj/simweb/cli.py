@@ -51,7 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                         help="one JSON line per request")  # fmt: skip
     parser.add_argument("--seeds-out", type=Path, metavar="FILE", help="write a seeds file, one URL per line")
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: a few)")
-    parser.add_argument("--ready-file", type=Path, metavar="FILE", help="write the JSON line here, too")
     parser.add_argument(
         "--with-parent", action="store_true", help="end when the process that started it does"
     )
@@ -73,11 +72,6 @@ def run(options: argparse.Namespace) -> None:
         if options.seeds_out:
             options.seeds_out.write_text("".join(f"{url}\n" for url in seeds))
             facts["seeds_file"] = str(options.seeds_out)
-        if options.ready_file:
-            # Renamed into place, so that it is never read half-written.
-            draft = options.ready_file.with_name(options.ready_file.name + ".new")
-            draft.write_text(json.dumps(facts) + "\n")
-            draft.rename(options.ready_file)
         sentence = (
             f"simweb serves {world.spec.domains} domains on port {world.spec.port}; start at {seeds[0]}"
         )

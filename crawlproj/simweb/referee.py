@@ -60,7 +60,12 @@ class Referee(Timing):
     # -- what had to be fetched
 
     @cached_property
-    def _expected(self) -> set[str]:
+    def expected(self) -> set[str]:
+        """URLs that had to be requested: all that the seeds lead to under the rules.
+
+        Includes redirects and their targets, 404s, hostile pages and pages that never work; not disallowed
+        pages, files, sitemaps, traps, and domains that are dead or throttled forever.
+        """
         must: set[str] = set()
         hops = {canonicalise(url): 0 for url in self.rules.seeds or self.world.seeds()}
         todo = deque(hops)
@@ -90,20 +95,12 @@ class Referee(Timing):
                     todo.append(target)
         return must
 
-    def expected(self) -> set[str]:
-        """URLs that had to be requested: all that the seeds lead to under the rules.
-
-        Includes redirects and their targets, 404s, hostile pages and pages that never work; not disallowed
-        pages, files, sitemaps, traps, and domains that are dead or throttled forever.
-        """
-        return set(self._expected)
-
     def _answers(self, page: PageSpec) -> bool:
         return answers_within(page.fault, page.failures, self.rules.attempts)
 
     def missed(self) -> set[str]:
         """Expected URLs that were never requested, or given up before they would have answered."""
-        return {url for url in self._expected if url not in self._answered and not self._excused(url)}
+        return {url for url in self.expected if url not in self._answered and not self._excused(url)}
 
     def _excused(self, url: str) -> bool:
         page = self.world.page(url)
@@ -232,7 +229,7 @@ class Referee(Timing):
         busiest = max(at_once.values(), default=0)
         facts = (
             f"{len(self.requests)} requests to {len(self._by_domain)} domains, {len(self._answered)} URLs "
-            f"answered, {len(self._expected)} expected; at most {busiest} at once in a domain"
+            f"answered, {len(self.expected)} expected; at most {busiest} at once in a domain"
         )
         return Verdict(problems, facts)
 

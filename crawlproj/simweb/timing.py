@@ -119,7 +119,7 @@ class Timing:
     def stubborn(self, *, tolerance_ms: float = 5) -> dict[str, str]:
         """Throttled domains without Retry-After whose pauses did not grow by ``rules.backoff_factor``.
 
-        They are compared with the first pause: one that was longer than necessary is no violation.
+        They are compared with the first pause: one that was longer than necessary is not a violation.
         """
         stubborn: dict[str, str] = {}
         factor, cap_ms = self.rules.backoff_factor, self.rules.backoff_cap_s * 1000

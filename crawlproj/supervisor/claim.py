@@ -42,7 +42,7 @@ def claim_run(directory: Path, run: str) -> Iterator[None]:
 
 
 async def live_shards(run: Run) -> dict[int, Holder]:
-    """Return the shards of *run* that are alive, as far as this machine can tell."""
+    """Return the shards of *run* that are not known to be dead."""
     alive = (await run.read_map()).alive
     return {number: holder for number, holder in alive.items() if not holder.process.is_dead()}
 

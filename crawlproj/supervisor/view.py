@@ -193,7 +193,7 @@ def size(count: float) -> str:
 
 def name_of(line: dict[str, Any]) -> str:
     """Return the name of a process in a table."""
-    # Parser names are long, and the process column tells them apart.
+    # Parser names are long, and the process column distinguishes them.
     return f"shard {line['name']}" if line["kind"] == "shard" else str(line["kind"])
 
 

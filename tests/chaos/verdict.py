@@ -47,7 +47,7 @@ def judge(referee: Referee, pages: Path, began_ms: float) -> Judgement:
     violation. *began_ms*: violations in time are given in seconds since then.
     """
     stored, damaged = _stored(pages)
-    expected = referee.expected()
+    expected = referee.expected
     impolite = [
         f"{request.url} at {(request.start_ms - began_ms) / 1000:.2f} s: {gap_ms:.0f} ms after the last "
         f"request of its domain ended, instead of {required_ms:.0f} (from port {request.port})"

@@ -196,7 +196,7 @@ class Crew:
         self.assert_polite(twice_at_most=twice_at_most)
         stored = Counter(page["url"] for page in self.pages())
         assert [url for url, count in stored.items() if count > 1] == []
-        assert self.referee().expected() - set(stored) == set()
+        assert self.referee().expected - set(stored) == set()
 
     def pages(self) -> list[dict[str, Any]]:
         return list(read_pages(self.data / "runs" / "web" / "pages"))

@@ -180,7 +180,7 @@ class Mine(WebSpider):
     assert found.log.count("HEARD") >= 10
 
 
-def test_a_listener_that_comes_too_late_for_the_direct_way_is_told_so(crawl: Callable[..., Crawl]) -> None:
+def test_a_listener_that_comes_too_late_for_the_direct_way_is_reported(crawl: Callable[..., Crawl]) -> None:
     module = """
 from scrapy import signals
 

@@ -289,7 +289,7 @@ def test_every_page_is_fetched_politely_and_stored_once(story: Story) -> None:
     verdict = story.simweb.referee().verdict(min_gap_ms=DELAY_S * 1000)
     assert verdict.ok, verdict.report()
     assert set(stored.values()) == {1}
-    assert story.simweb.referee().expected() - set(stored) == set()
+    assert story.simweb.referee().expected - set(stored) == set()
 
 
 def test_running_containers_are_healthy(story: Story) -> None:

@@ -222,7 +222,7 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
         # Here the head was whole, and the last time its body is taken as far as it came.
         **dict.fromkeys((96, 97, 98, 200), CUT._replace(tries=2)),
     }
-    ordinary = {url for url in crew.referee().expected() if "/hostile/" not in url}
+    ordinary = {url for url in crew.referee().expected if "/hostile/" not in url}
     assert ordinary - {url for url, row in rows.items() if row["status"] == 200} == set()
     delay_ms = float(crew.settings["DOWNLOAD_DELAY"]) * 1000
     problems = crew.referee().verdict(min_gap_ms=delay_ms).problems

@@ -425,7 +425,7 @@ def test_damaged_and_unknown_records_become_dead_letters_and_stop_nothing(
     assert listed.log.count("page record begins with") == 2
 
 
-def test_a_request_to_stop_is_heard_by_a_parser_that_just_starts(
+def test_a_request_to_stop_is_noticed_by_a_parser_that_just_starts(
     pages: Pages, parser: Callable[..., Any]
 ) -> None:
     pages.put(range(10))
@@ -590,7 +590,7 @@ def test_the_page_queue_stays_bounded_without_a_parser_and_the_crawl_ends_with_o
         CONCURRENT_REQUESTS=str(requests),
     )
     # Every page of the web as a seed: there is far more to fetch than the queue may hold.
-    crew.seeds_file.write_text("".join(f"{url}\n" for url in sorted(crew.referee().expected())))
+    crew.seeds_file.write_text("".join(f"{url}\n" for url in sorted(crew.referee().expected)))
 
     [shard] = crew.start(shards=1, parsers=0)
     crew.wait_until(lambda: shard.says("page queue full, leasing nothing"), "the queue is full")

@@ -345,7 +345,7 @@ def test_pages_behind_a_robots_txt_that_was_broken_for_a_while_come_later(ruled:
 
 
 @pytest.mark.parametrize("number", [BROKEN, RESETS, CLOSED_ELSEWHERE])
-def test_nothing_is_asked_for_where_robots_txt_forbids_it_or_cannot_be_had(ruled: Any, number: int) -> None:
+def test_nothing_is_requested_where_robots_txt_forbids_it_or_is_unreachable(ruled: Any, number: int) -> None:
     assert log_of(ruled, number)
     assert pages_asked(ruled, number) == []
 
@@ -401,7 +401,7 @@ def test_shards_that_are_started_again_ask_no_robots_txt_again(ruled: Any) -> No
 def test_pages_that_only_a_sitemap_names_are_not_fetched_unless_asked_for(ruled: Any) -> None:
     asked = {request.url for request in log_of(ruled, 1)}
 
-    only_in_sitemap = set(ruled.simweb.world.sitemap_urls(1)) - ruled.referee().expected()
+    only_in_sitemap = set(ruled.simweb.world.sitemap_urls(1)) - ruled.referee().expected
 
     assert len(only_in_sitemap) == 6
     assert asked.isdisjoint(only_in_sitemap)

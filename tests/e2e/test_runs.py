@@ -143,7 +143,7 @@ def test_two_runs_in_one_redis_do_not_see_each_other(crew_of: Callable[..., Any]
         crew.scrapy("parser", "--run", name, name="parser")
     crew.finish()
 
-    expected = crew.referee().expected()
+    expected = crew.referee().expected
     for name in ("one", "two"):
         stored = Counter(page["url"] for page in read_pages(crew.data / "runs" / name / "pages"))
         assert expected - set(stored) == set()

@@ -350,7 +350,7 @@ def test_only_loopback_is_answered() -> None:
 
 
 def test_the_command_is_ready_writes_its_files_and_ends_on_sigterm(tmp_path: Path) -> None:
-    seeds, log, ready = tmp_path / "seeds.txt", tmp_path / "access.jsonl", tmp_path / "ready.json"
+    seeds, log = tmp_path / "seeds.txt", tmp_path / "access.jsonl"
     options = [
         "--domains",
         "3",
@@ -364,7 +364,7 @@ def test_the_command_is_ready_writes_its_files_and_ends_on_sigterm(tmp_path: Pat
         "calm",
         "--json",
     ]
-    files = ["--seeds-out", str(seeds), "--log", str(log), "--ready-file", str(ready)]
+    files = ["--seeds-out", str(seeds), "--log", str(log)]
 
     with subprocess.Popen(
         [sys.executable, "-m", "crawlproj.simweb", *options, *files], stdout=subprocess.PIPE
@@ -378,7 +378,6 @@ def test_the_command_is_ready_writes_its_files_and_ends_on_sigterm(tmp_path: Pat
         assert child.wait(5) == 0
 
     assert response.status == 200
-    assert json.loads(ready.read_text()) == facts
     assert facts["seeds_file"] == str(seeds)
     assert [(request.url, request.domain) for request in read_log(log)] == [(url, "d00000.test")]
 

@@ -39,8 +39,15 @@ ARGS = re.compile(r"ARGS=(?:\"([^\"]*)\"|(\S*))")
 
 
 #: What a native reader stumbles over; STYLE.md lists it, with what to write instead.
-DIALECT = re.compile(r"\b(?:goes? on|is away|(?:can|may) be had|to object to|(?:is|are) told|tells)\b")
+DIALECT = re.compile(r"\b(?:goes? on|is away|(?:can|cannot|may) be had|to object to|(?:is|are) told|tells)\b")
 PROSE = [page for page in CURRENT if page.name != "STYLE.md"]
+#: Comments, messages and names of tests; underscores count as spaces.
+CODE = sorted(
+    path
+    for pattern in ("crawlproj/**/*.py", "crawlproj/**/*.lua", "crawlproj/**/*.[ch]", "tests/**/*.py")
+    for path in ROOT.glob(pattern)
+    if path != Path(__file__)
+)
 
 
 def name_of(page: Path) -> str:
@@ -191,6 +198,13 @@ def test_decision_0001_has_the_layers_of_the_import_contract() -> None:
 @pytest.mark.parametrize("page", PROSE, ids=name_of)
 def test_no_dialect_is_written(page: Path) -> None:
     assert DIALECT.findall(page.read_text("utf-8")) == []
+
+
+def test_no_dialect_is_in_the_code() -> None:
+    found = {name_of(path): DIALECT.findall(path.read_text("utf-8").replace("_", " ")) for path in CODE}
+
+    assert len(found) > 300
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 def test_the_readme_has_at_most_90_lines() -> None:

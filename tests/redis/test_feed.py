@@ -537,7 +537,7 @@ async def robots_shard(shards: Shards, *urls: str, delay_s: float = 0.0, retry_s
     return shard
 
 
-async def test_robots_txt_is_asked_for_first_and_once_and_forbidden_urls_are_skipped(shards: Shards) -> None:
+async def test_robots_txt_is_fetched_first_and_once_and_forbidden_urls_are_skipped(shards: Shards) -> None:
     shard = await robots_shard(shards, "https://a.test/no/1", "https://a.test/yes", "https://a.test/no/2")
 
     [fetch] = shard.take()
@@ -614,7 +614,7 @@ async def test_a_crawl_delay_longer_than_a_chain_gives_the_urls_back_until_then(
     assert 19 < due_s <= 20.1
 
 
-async def test_robots_txt_that_cannot_be_had_sends_the_urls_back_for_later(shards: Shards) -> None:
+async def test_robots_txt_that_cannot_be_fetched_sends_the_urls_back_for_later(shards: Shards) -> None:
     shard = await robots_shard(shards, "https://a.test/1", "https://a.test/2")
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)

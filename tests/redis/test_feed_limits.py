@@ -39,7 +39,7 @@ class Crawl:
         await until(lambda: self.step() >= count)
 
     async def until_nothing_moves(self) -> RunCounters:
-        """Go on until nothing is lent and nothing comes any more; returns the counters then."""
+        """Crawl until nothing is leased and nothing is added any more; returns the counters."""
         deadline_s = time.monotonic() + 15
         quiet_since_s = time.monotonic()
         while True:

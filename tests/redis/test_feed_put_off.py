@@ -70,7 +70,7 @@ async def test_a_returned_url_counts_as_a_first_attempt_again(shards: Shards) ->
     assert set(tries) == {("https://a.test/1", 0, 0)}
 
 
-async def test_a_robots_txt_whose_address_is_busy_has_its_domain_wait_and_is_asked_for_again(
+async def test_a_robots_txt_whose_address_is_busy_has_its_domain_wait_and_is_fetched_again(
     shards: Shards,
 ) -> None:
     await shards.admit("https://a.test/1", "https://a.test/2")
@@ -87,7 +87,7 @@ async def test_a_robots_txt_whose_address_is_busy_has_its_domain_wait_and_is_ask
     assert (await shards.state("a.test"))[2] == "0"
 
 
-async def test_a_robots_txt_put_off_many_times_is_still_asked_for_and_then_obeyed(shards: Shards) -> None:
+async def test_a_robots_txt_put_off_many_times_is_still_fetched_and_then_obeyed(shards: Shards) -> None:
     await shards.admit("https://a.test/1")
     shard = await shards.open(limits=LONG, rules=QUICK, robots=cache())
 

@@ -200,7 +200,7 @@ async def test_a_domain_is_asked_when_it_is_due_and_not_only_in_the_turn_after(
 
     await simulation.pass_time(5.0, lambda domain: Ending(200), turn_s=0.03, looks=6)
 
-    # A look later than due at most; a delay is no multiple of a turn.
+    # A look later than due at most; a delay is not a multiple of a turn.
     assert all(0.999 < gap < 1.006 for asked_s in simulation.asked_s.values() for gap in gaps(asked_s))
 
 

@@ -128,8 +128,8 @@ class FrontierMachine(RuleBasedStateMachine):
         received = self.hold.number
         leases, _ = self.run(self.frontier.lease([(self.hold, count)], chain=chain, chain_ms=5000))
 
-        told_again, new = leases[: len(self.lost)], leases[len(self.lost) :]
-        assert [lease.token for lease in told_again] == self.lost
+        lent_again, new = leases[: len(self.lost)], leases[len(self.lost) :]
+        assert [lease.token for lease in lent_again] == self.lost
         assert len(new) <= max(0, count - len(self.lost))
         for lease in new:
             assert lease.token not in self.on_loan
@@ -151,7 +151,7 @@ class FrontierMachine(RuleBasedStateMachine):
             elif domain.delay_ms:
                 allowed = max(1, min(chain, 5000 // domain.delay_ms))
             assert lent <= allowed
-        if len(new) < count - len(told_again):
+        if len(new) < count - len(lent_again):
             left = [d for d in self.domains.values() if d.ready_ms is not None and d.ready_ms <= self.now_ms]
             assert left == [], "a domain that is due was left out"
         self.counts["number"] += len(new)

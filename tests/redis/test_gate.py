@@ -10,7 +10,8 @@ from crawlproj.frontier.gate import Gate, Robots
 from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.partition import partition_of
-from crawlproj.politeness.robots import RobotsCache
+from crawlproj.model.records import Lease
+from crawlproj.politeness.robots import KnownRules, RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from tests.redis.shards import AGENT, PARTITIONS, RUN, rules_of
@@ -34,7 +35,7 @@ def gate(client: RedisClient, store: RobotsStore, traps: TrapDetector) -> Gate:
     return Gate(client, RUN, PARTITIONS, robots=robots, traps=traps)
 
 
-async def tell_twice(gate: Gate, client: RedisClient, meanwhile: Callable[[], object]) -> bool:
+async def publish_twice(gate: Gate, client: RedisClient, meanwhile: Callable[[], object]) -> bool:
     """Write, with something learnt after Redis has the rest but before we know; returns if it was news."""
 
     def learn_once(seconds: float) -> None:
@@ -54,7 +55,7 @@ async def test_rules_learnt_while_others_are_written_are_written_next(
 ) -> None:
     gate.learn("https://a.test", OLD, 0.0)
 
-    assert await tell_twice(gate, client, lambda: gate.learn(learnt, NEW, 0.0))
+    assert await publish_twice(gate, client, lambda: gate.learn(learnt, NEW, 0.0))
 
     domain = learnt.removeprefix("https://")
     [known] = (await store.read({partition_of(domain, PARTITIONS): [learnt]})).values()
@@ -72,8 +73,23 @@ async def test_traps_found_while_others_are_written_are_written_next(
 
     find("old")
 
-    assert await tell_twice(gate, client, lambda: find("new"))
+    assert await publish_twice(gate, client, lambda: find("new"))
 
     written = await client.command("HKEYS", keys.traps(RUN, partition_of("a.test", PARTITIONS)))
     assert sorted(written) == [b"a.test a.test/new?*", b"a.test a.test/old?*"]
     assert not gate.has_news
+
+
+async def test_rules_that_are_not_written_yet_are_not_replaced_by_those_in_redis(
+    gate: Gate, store: RobotsStore
+) -> None:
+    partition, origin = partition_of("a.test", PARTITIONS), "https://a.test"
+    assert gate.robots is not None
+    await store.keep({partition: {origin: KnownRules(OLD, 1000.0)}})
+    gate.learn(origin, NEW, 0.0)
+    lease = Lease.from_token(b"1 1 a.test 0 0 https://a.test/old", partition, 1)
+
+    # The rules learnt last have expired by then, and those in Redis would be valid.
+    await gate.recall_robots([lease], 500.0)
+
+    assert gate.robots.cache.get(origin, 500.0) is None

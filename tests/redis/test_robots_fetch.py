@@ -96,7 +96,7 @@ async def test_redirects_through_other_domains_end_as_well(shards: Shards) -> No
     assert {url for url in web.requested if "a.test" not in url} == {f"https://d{n}.test/" for n in range(5)}
 
 
-async def test_a_robots_txt_elsewhere_that_cannot_be_had_says_nothing(shards: Shards) -> None:
+async def test_a_robots_txt_elsewhere_that_cannot_be_fetched_says_nothing(shards: Shards) -> None:
     shard = await open_with(shards, "https://a.test/x")
     web = Web(
         {

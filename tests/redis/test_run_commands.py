@@ -160,14 +160,14 @@ async def test_stop_waits_until_shards_and_parsers_have_left(
     async def sleep(seconds: float) -> None:
         await leave_when_named(said[-1])
 
-    class Told:
+    class Output:
         def write(self, text: str) -> None:
             if text.strip():
                 said.append(text)
 
         def flush(self) -> None: ...
 
-    monkeypatch.setattr(sys, "stderr", Told())
+    monkeypatch.setattr(sys, "stderr", Output())
     monkeypatch.setattr("asyncio.sleep", sleep)
 
     lines = await scrapy("stop")

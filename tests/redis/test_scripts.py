@@ -31,9 +31,9 @@ def test_a_script_is_known_by_name_with_its_text_sha_and_keys(tmp_path: Path) ->
 
 
 async def test_a_script_can_use_what_the_prelude_defines(client: RedisClient, tmp_path: Path) -> None:
-    (tmp_path / "tell_time.lua").write_text("-- tell_time: x.\n-- returns ms\nreturn clock(ARGV[1])\n")
+    (tmp_path / "read_time.lua").write_text("-- read_time: x.\n-- returns ms\nreturn clock(ARGV[1])\n")
 
-    given = await client.command("EVAL", Scripts(tmp_path)["tell_time"].text, 0, 1234)
+    given = await client.command("EVAL", Scripts(tmp_path)["read_time"].text, 0, 1234)
 
     assert given == 1234
 

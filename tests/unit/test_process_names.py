@@ -19,7 +19,7 @@ NO_PID = 2**22 + 1
 def here() -> ProcessName:
     name = ProcessName.of_this()
     if not name.machine:
-        pytest.skip("only Linux tells its boot id")
+        pytest.skip("only Linux has a boot id")
     return name
 
 

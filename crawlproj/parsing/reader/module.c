@@ -137,7 +137,7 @@ static PyObject *links_of(int wanted) {
         if (!is_wanted(&links[i], wanted)) continue;
         empty_output();
         put_value(&output, links[i].href);
-        if (no_memory) break; /* the text, which comes next, tells */
+        if (no_memory) break; /* making the text, which comes next, fails and reports it */
         const char *start = text_at(&output, 0), *end = memchr(start, '#', text_length(&output));
         size_t length = end ? (size_t)(end - start) : text_length(&output);
         if (length == 0) continue;

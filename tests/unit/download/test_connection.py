@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError
 
-from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Limits, Origin
+from crawlproj.config import Config
+from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Origin
 from crawlproj.download.errors import (
     CertificateError,
     ConnectTimeoutError,
@@ -87,7 +88,7 @@ async def new_pool() -> AsyncIterator[NewPool]:
         pool = Pool(
             resolver=resolver or Names(),
             guard=AddressGuard(allow, None),
-            limits=Limits(**limits),
+            config=Config(**limits),
             tls=tls or make_tls_context(is_verified=False),
         )
         pools.append(pool)
@@ -190,7 +191,7 @@ async def test_bytes_that_nobody_asked_for_close_an_idle_connection(serve: Serve
 
 async def test_idle_connections_are_bounded_per_host_and_in_total(serve: Serve, new_pool: NewPool) -> None:
     servers = [await serve(HELLO) for _ in range(4)]
-    pool = new_pool(idle_per_host=2, idle_total=5)
+    pool = new_pool(idle_per_host=2, idle_connections=5)
 
     for server in servers:
         await asyncio.gather(*(fetch(pool, server.port) for _ in range(4)))
@@ -201,7 +202,7 @@ async def test_idle_connections_are_bounded_per_host_and_in_total(serve: Serve, 
 
 
 async def test_an_idle_connection_is_closed_when_its_time_is_over(serve: Serve, new_pool: NewPool) -> None:
-    server, pool = await serve(HELLO), new_pool(keep_alive_s=0.05)
+    server, pool = await serve(HELLO), new_pool(keep_alive_seconds=0.05)
     await fetch(pool, server.port)
 
     await server.wait_until(lambda: server.gone == 1)
@@ -212,7 +213,7 @@ async def test_an_idle_connection_is_closed_when_its_time_is_over(serve: Serve, 
 async def test_an_expired_connection_is_not_used_even_before_it_is_swept(
     serve: Serve, new_pool: NewPool
 ) -> None:
-    server, pool = await serve(HELLO), new_pool(keep_alive_s=1e-9)
+    server, pool = await serve(HELLO), new_pool(keep_alive_seconds=1e-9)
 
     await fetch(pool, server.port)
     await fetch(pool, server.port)
@@ -336,7 +337,7 @@ async def test_a_rest_that_does_not_come_is_not_waited_for(
         await visit.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhello")
         await visit.request()
 
-    server, pool, kept = await serve(answer), new_pool(idle_s=60), Kept(wanted=5)
+    server, pool, kept = await serve(answer), new_pool(idle_seconds=60), Kept(wanted=5)
     download = asyncio.create_task(fetch(pool, server.port, kept, total_s=60))
     await until(lambda: bool(kept.body))
 
@@ -418,11 +419,11 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
     [
         ({}, {}, 20, HeaderTimeoutError),
         ({5: b"HTTP/1.1 200 OK\r\n", 10: b"A: b\r\n", 19: b"C: d\r\n"}, {}, 20, HeaderTimeoutError),
-        ({}, {"header_s": 100}, 60, TotalTimeoutError),
+        ({}, {"header_seconds": 100}, 60, TotalTimeoutError),
         ({10: HEAD}, {}, 25, IdleTimeoutError),
         ({10: HEAD, 20: b"x", 30: b"x"}, {}, 45, IdleTimeoutError),
         ({10: HEAD, 20: b"x", 30: b"x", 40: b"x", 50: b"x"}, {}, 60, TotalTimeoutError),
-        ({10: HEAD}, {"idle_s": 100}, 60, TotalTimeoutError),
+        ({10: HEAD}, {"idle_seconds": 100}, 60, TotalTimeoutError),
     ],
     ids=["silent", "slow head", "total", "silent body", "body stops", "slow body", "patient"],
 )
@@ -463,7 +464,7 @@ async def test_every_phase_has_its_limit(
 async def test_exchanges_under_way_together_end_each_at_its_own_limit(
     serve: Serve, new_pool: NewPool, clock: LoopClock
 ) -> None:
-    server, pool = await serve(hold), new_pool(header_s=100)
+    server, pool = await serve(hold), new_pool(header_seconds=100)
 
     def begin(total_s: float) -> asyncio.Task[Any]:
         return asyncio.create_task(fetch(pool, server.port, total_s=total_s))
@@ -488,7 +489,7 @@ async def test_a_slow_but_steady_body_is_read(serve: Serve, new_pool: NewPool, c
             await clock.go_to(10.0 * (number + 1))
             await visit.send(b"x")
 
-    server, pool, kept = await serve(answer), new_pool(idle_s=15), Kept()
+    server, pool, kept = await serve(answer), new_pool(idle_seconds=15), Kept()
 
     _, loss = await fetch(pool, server.port, kept, total_s=100)
 
@@ -499,7 +500,7 @@ async def test_a_connection_that_is_not_made_in_time_is_given_up(
     serve: Serve, new_pool: NewPool, clock: LoopClock
 ) -> None:
     # Speaks no TLS, so the handshake never ends.
-    server, pool = await serve(hold), new_pool(connect_s=10)
+    server, pool = await serve(hold), new_pool(connect_seconds=10)
     download = asyncio.create_task(fetch(pool, server.port, scheme="https", total_s=60))
     await until(lambda: server.connections == 1)
 
@@ -519,7 +520,7 @@ async def test_looking_up_a_name_and_connecting_count_in_the_total(
                 await asyncio.Event().wait()
             return [host]
 
-    server, pool = await serve(hold), new_pool(Slow(), connect_s=100)
+    server, pool = await serve(hold), new_pool(Slow(), connect_seconds=100)
     download = asyncio.create_task(fetch(pool, server.port, host=host, scheme="https", total_s=60))
     await clock.go_to(0)
 
@@ -607,7 +608,7 @@ async def test_an_end_at_every_byte_is_noticed(
 async def test_what_cannot_be_read_ends_the_connection(
     serve: Serve, new_pool: NewPool, data: bytes, error: type[Exception]
 ) -> None:
-    server, pool = await serve(data), new_pool(max_head_bytes=1000)
+    server, pool = await serve(data), new_pool(max_headers=1000)
 
     with pytest.raises(error):
         await fetch(pool, server.port)
@@ -639,7 +640,7 @@ async def test_no_socket_is_left_behind(serve: Serve, new_pool: NewPool) -> None
             if number % 5 == 0:
                 return
 
-    server, pool = await serve(answer), new_pool(idle_s=0.01)
+    server, pool = await serve(answer), new_pool(idle_seconds=0.01)
     before = open_sockets()
 
     for _ in range(50):

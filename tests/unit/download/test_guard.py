@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawlproj.config import Config
 from crawlproj.download.guard import BAD_PORTS, AddressGuard, AddressRefusedError, NoContactError
 from crawlproj.download.resolver import Resolver
 from crawlproj.errors import BadUrl
@@ -212,7 +213,7 @@ def passes(guard: AddressGuard, address: object, port: int = 80) -> bool:
 @pytest.mark.parametrize("url", SPELLINGS)
 async def test_a_spelling_of_the_inside_is_refused(url: str) -> None:
     guard = AddressGuard(contact=CONTACT)
-    resolver = Resolver(name_resolver=NoNames())
+    resolver = Resolver(Config(), name_resolver=NoNames())
 
     try:
         found = await resolver.resolve(host_of(canonicalise(url)))

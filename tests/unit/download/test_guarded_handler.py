@@ -105,7 +105,7 @@ async def port() -> AsyncIterator[int]:
 async def test_an_address_inside_is_not_connected_to(
     host: str, fetch: Fetch, names: Names, connects: list[str]
 ) -> None:
-    # What is no address by the book goes to the system, which reads it as C always did.
+    # What is not an address by the standard is passed to the system, which reads it as C always did.
     names.known = {"127.1": ["127.0.0.1"], "2130706433": ["127.0.0.1"]}
 
     with pytest.raises(AddressRefusedError, match="CRAWL_ALLOW_ADDRESSES"):

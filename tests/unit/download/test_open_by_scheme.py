@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from crawlproj.download.connection import Limits, Origin
+from crawlproj.config import Config
+from crawlproj.download.connection import Origin
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.wire import Head
@@ -28,7 +29,7 @@ async def test_a_kept_connection_counts_until_the_pool_is_closed() -> None:
     pool = Pool(
         resolver=Addresses(),
         guard=AddressGuard(("127.0.0.0/8",), None),
-        limits=Limits(),
+        config=Config(),
         tls=make_tls_context(is_verified=False),
     )
     has_closed = asyncio.Event()

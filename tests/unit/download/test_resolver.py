@@ -12,7 +12,7 @@ import pytest
 from scrapy.exceptions import CannotResolveHostError
 from twisted.internet.address import IPv4Address, IPv6Address
 
-from crawlproj.config import load_config
+from crawlproj.config import Config
 from crawlproj.download.guard import AddressGuard, AddressRefusedError
 from crawlproj.download.resolver import Resolver
 
@@ -64,7 +64,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def resolver(names: Names, clock: Clock) -> AsyncIterator[Resolver]:
-    made = Resolver(name_resolver=names, now_s=clock, size=3, keep_s=300, keep_failure_s=60)
+    made = Resolver(Config(dnscache_size=3), name_resolver=names, now_s=clock)
     yield made
     await made.close()
 
@@ -86,7 +86,7 @@ async def test_all_addresses_of_a_name_come_once_and_ipv4_first(resolver: Resolv
     assert await resolver.resolve("a.test") == ["8.8.4.4", PUBLIC, "2606:4700::1"]
 
 
-async def test_a_name_is_believed_for_a_while_and_then_asked_for_again(
+async def test_a_name_is_believed_for_a_while_and_then_looked_up_again(
     resolver: Resolver, names: Names, clock: Clock
 ) -> None:
     names.known["a.test"] = [PUBLIC]
@@ -141,7 +141,7 @@ async def test_what_the_caller_does_with_the_addresses_does_not_change_them(
 
 
 async def test_without_a_cache_every_request_asks(names: Names) -> None:
-    resolver = Resolver.from_config(load_config({"DNSCACHE_ENABLED": False}), name_resolver=names)
+    resolver = Resolver(Config(dnscache_enabled=False), name_resolver=names)
     names.known["a.test"] = [PUBLIC]
 
     for _ in range(2):
@@ -178,7 +178,7 @@ async def test_a_slow_name_does_not_hold_up_another(resolver: Resolver, names: N
 
 
 async def test_a_name_that_takes_too_long_fails_and_is_not_looked_up_again_at_once(names: Names) -> None:
-    resolver = Resolver(name_resolver=names, timeout_s=0.01)
+    resolver = Resolver(Config(dns_timeout=0.01), name_resolver=names)
     names.slow = {"a.test"}
 
     for _ in range(2):
@@ -191,7 +191,7 @@ async def test_a_name_that_takes_too_long_fails_and_is_not_looked_up_again_at_on
 
 
 async def test_lookups_are_bounded_and_one_that_timed_out_keeps_its_place_until_it_ends(names: Names) -> None:
-    resolver = Resolver(name_resolver=names, timeout_s=0.01, lookups=1)
+    resolver = Resolver(Config(dns_timeout=0.01), name_resolver=names, lookups=1)
     names.slow, names.known["b.test"] = {"a.test"}, [PUBLIC]
     with pytest.raises(CannotResolveHostError, match="was not resolved"):
         await resolver.resolve("a.test")
@@ -204,7 +204,7 @@ async def test_lookups_are_bounded_and_one_that_timed_out_keeps_its_place_until_
 
 
 async def test_close_ends_lookups_in_flight(names: Names) -> None:
-    resolver = Resolver(name_resolver=names)
+    resolver = Resolver(Config(), name_resolver=names)
     names.slow = {"a.test"}
     asker = asyncio.create_task(resolver.resolve("a.test"))
     await names.holding.wait()
@@ -262,11 +262,12 @@ import twisted.internet._resolver as twisted_resolver
 twisted_resolver.GAIResolver.__init__.__defaults__ = (None, getaddrinfo)
 import scrapy
 from scrapy.crawler import AsyncCrawlerProcess
+from crawlproj.config import Config
 from crawlproj.download.resolver import Resolver
 class Probe(scrapy.Spider):
     name = "probe"
     async def start(self):
-        resolver = Resolver()
+        resolver = Resolver(Config())
         for _ in range(2):
             print("got", *await resolver.resolve("d00001.test"))
         await resolver.close()

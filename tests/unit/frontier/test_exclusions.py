@@ -164,7 +164,7 @@ def test_a_missing_file_is_logged_once_and_reloaded_when_it_is_back(
     assert exclusions.excludes("https://new.test/")
 
 
-def test_bytes_that_are_no_text_are_a_complaint(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "binary"
     file.write_bytes(b"\xff\xfe\x00")
 

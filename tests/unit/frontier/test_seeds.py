@@ -54,7 +54,7 @@ def test_a_file_is_read_with_line_numbers_whatever_its_bytes(tmp_path: Path) -> 
     assert [seed[:7] for seed in seeds if isinstance(seed, str)] == ["line 2:"]
 
 
-def test_an_empty_file_has_no_seeds_and_no_complaints(tmp_path: Path) -> None:
+def test_an_empty_file_has_no_seeds_and_no_errors(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
     assert list(parse_seeds(read_seeds(tmp_path / "empty"))) == []

@@ -103,7 +103,7 @@ def test_urls_without_end_come_to_an_end(urls: Iterator[str], fetched: int, reas
         "/blog/{0}x?page=2",
     ],
 )
-def test_pages_with_titles_are_no_trap_however_many(url: str) -> None:
+def test_pages_with_titles_are_not_a_trap_however_many(url: str) -> None:
     words = (SITE + url.format("".join(chr(97 + int(digit)) for digit in str(n))) for n in range(5000))
 
     assert asked_until_closed(TrapDetector(100), words) == (-1, None)

@@ -29,7 +29,7 @@ def test_most_urls_carry_nothing() -> None:
     assert Extra.decode("") is NO_EXTRA
 
 
-def test_the_kind_is_told_by_what_is_set() -> None:
+def test_the_kind_follows_from_what_is_set() -> None:
     assert Extra(request={"robots_for": "x", "sitemap": 1}).kind == "page"
     assert Extra(sitemap_level=2).kind == "sitemap"
     assert Extra(robots_for="https://a.test").kind == "robots"

@@ -167,7 +167,7 @@ def differing(case: dict[str, Any]) -> str | None:
 
 
 def wanted(case: object) -> bool:
-    """Tell whether a crawler can meet this case: its URL is http or https, or would be if it were one."""
+    """Whether a crawler can meet this case: its URL is http or https, or would be if it were one."""
     if not isinstance(case, dict):
         return False
     if "failure" not in case:

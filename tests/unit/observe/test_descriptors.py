@@ -17,7 +17,7 @@ def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     return {kind: after[kind] - before[kind] for kind in KINDS if after[kind] != before[kind]}
 
 
-def test_files_segments_and_pipes_are_told_apart(tmp_path: Path) -> None:
+def test_files_segments_and_pipes_are_distinguished(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
     descriptors = Descriptors(pages=pages)

@@ -47,7 +47,7 @@ UTF_16_WORDS = "<!doctype html><p>grün"
         (UTF_16_WORDS.encode("utf-16-le"), "text/html", "utf-16le"),
         (UTF_16_WORDS.encode("utf-16-be"), "text/html", "utf-16be"),
         ((" " * 2000 + "<meta charset=iso-8859-2>ü").encode("iso-8859-2"), "text/html", "iso-8859-2"),
-        # What is no encoding of the web says nothing.
+        # A label that is not an encoding of the web is ignored.
         ("grün".encode(), "text/html; charset=no-such", "utf-8"),
         ("grün".encode(), "text/html; charset=punycode", "utf-8"),
         ("grün".encode(), "text/html; charset=hex", "utf-8"),

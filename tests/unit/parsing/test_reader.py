@@ -207,7 +207,7 @@ def test_a_parameter_in_a_query_is_not_an_entity() -> None:
 @pytest.mark.parametrize(
     "body", [b"a\xff\xfe", b"\xc3", b"\xf0\x9f\x98", b"\xed\xa0\x80", b"<a href=\xff>\xc3("]
 )
-def test_bytes_that_are_no_utf8_are_replaced(body: bytes) -> None:
+def test_bytes_that_are_not_utf8_are_replaced(body: bytes) -> None:
     found = read_html(body, Config(text="all"))
 
     assert "\ufffd" in found.text + "".join(found.hrefs)

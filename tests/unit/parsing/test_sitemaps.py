@@ -50,13 +50,13 @@ def urlset(*locs: str) -> str:
     ids=["XML", "no namespace", "prefix", "RSS 2", "RSS 1", "Atom", "Atom prefix", "text", "CRLF", "CR"],
 )
 def test_the_urls_of_every_kind_of_sitemap_are_read(body: str) -> None:
-    assert read(body) == Sitemap(["https://a.test/1", "https://www.a.test/2"], [], is_cut=False)
+    assert read(body) == Sitemap(["https://a.test/1", "https://www.a.test/2"], [])
 
 
 def test_an_index_names_sitemaps_and_no_pages() -> None:
     body = f"{HEAD}<sitemapindex {NAMESPACE}><sitemap><loc>https://a.test/one.xml.gz</loc></sitemap>"
 
-    assert read(body) == Sitemap([], ["https://a.test/one.xml.gz"], is_cut=False)
+    assert read(body) == Sitemap([], ["https://a.test/one.xml.gz"])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -91,7 +91,7 @@ def test_a_sitemap_speaks_only_for_its_own_site() -> None:
     assert read(urlset(*theirs).replace("urlset", "sitemapindex")).sitemaps == []
 
 
-def test_pictures_films_and_what_is_commented_out_are_no_pages() -> None:
+def test_pictures_films_and_what_is_commented_out_are_not_pages() -> None:
     body = (
         "<!-- <urlset> --><urlset><!-- <url><loc>https://a.test/old</loc></url> --><url>"
         "<loc>https://a.test/1</loc><image:image><image:loc>https://a.test/1.png</image:loc></image:image>"
@@ -112,7 +112,7 @@ def test_broken_xml_is_read_as_far_as_it_goes() -> None:
     ["", "  ", "words", "\0\1", "{}", "<html><a href='https://a.test/'>", "<", "<!--", "<x><loc>/y</loc>"],
 )
 def test_other_xml_lists_no_sitemap_urls(body: str) -> None:
-    assert read(body) == Sitemap([], [], is_cut=False)
+    assert read(body) == Sitemap([], [])
 
 
 @pytest.mark.parametrize(
@@ -121,22 +121,22 @@ def test_other_xml_lists_no_sitemap_urls(body: str) -> None:
 def test_a_truncated_entry_is_not_a_url(body: str) -> None:
     cut = body[: body.index("/23") + 2]
 
-    assert read(cut, is_cut=True) == Sitemap(["https://a.test/1"], [], is_cut=True)
+    assert read(cut, is_cut=True) == Sitemap(["https://a.test/1"], [])
 
 
 def test_no_more_entries_than_wanted_are_read_and_it_is_said() -> None:
     body = urlset(*(f"https://a.test/{number}" for number in range(5)))
 
-    assert read(body, most_urls=5) == Sitemap([f"https://a.test/{n}" for n in range(5)], [], is_cut=False)
-    assert read(body, most_urls=2) == Sitemap(["https://a.test/0", "https://a.test/1"], [], is_cut=True)
+    assert read(body, most_urls=5) == Sitemap([f"https://a.test/{n}" for n in range(5)], [])
+    assert read(body, most_urls=2) == Sitemap(["https://a.test/0", "https://a.test/1"], [])
 
 
 def test_a_gzip_file_is_inflated_and_no_further_than_wanted() -> None:
     plain = urlset("https://a.test/1", "https://a.test/2")
     body = gzip.compress(plain.encode())
 
-    assert read(body) == Sitemap(["https://a.test/1", "https://a.test/2"], [], is_cut=False)
-    assert read(body, most_bytes=plain.index("/2")) == Sitemap(["https://a.test/1"], [], is_cut=True)
+    assert read(body) == Sitemap(["https://a.test/1", "https://a.test/2"], [])
+    assert read(body, most_bytes=plain.index("/2")) == Sitemap(["https://a.test/1"], [])
 
 
 def test_no_entity_is_expanded_or_fetched() -> None:

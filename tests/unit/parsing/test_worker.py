@@ -624,7 +624,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return urls
 
 
-async def test_a_link_on_every_page_is_asked_for_once(
+async def test_a_link_on_every_page_is_admitted_once(
     client: RedisClient, make: Make, asked: list[str]
 ) -> None:
     body = "<a href='/home'>h</a><a href='http://b.test/'>b</a>"
@@ -635,7 +635,7 @@ async def test_a_link_on_every_page_is_asked_for_once(
     assert asked == ["http://a.test/home", "http://b.test/"]
 
 
-async def test_a_link_is_asked_for_again_when_the_run_was_emptied(client: RedisClient, make: Make) -> None:
+async def test_a_link_is_admitted_again_when_the_run_was_emptied(client: RedisClient, make: Make) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
     run = await Run.open(client, RUN, partitions=PARTITIONS)
     await push(client, page)
@@ -649,7 +649,7 @@ async def test_a_link_is_asked_for_again_when_the_run_was_emptied(client: RedisC
     assert await waiting(client, "a.test") == [b"1 0 h/home"]
 
 
-async def test_a_link_is_asked_for_again_when_redis_may_have_forgotten_it(
+async def test_a_link_is_admitted_again_when_redis_may_have_forgotten_it(
     client: RedisClient, make: Make, redis_url: str, tmp_path: Path
 ) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")
@@ -666,7 +666,7 @@ async def test_a_link_is_asked_for_again_when_redis_may_have_forgotten_it(
     assert await waiting(client, "a.test") == [b"1 0 h/home"]
 
 
-async def test_a_link_is_asked_for_again_when_it_could_not_be_admitted(
+async def test_a_link_is_admitted_again_when_it_could_not_be_admitted(
     client: RedisClient, make: Make, asked: list[str]
 ) -> None:
     parser, page = make(), a_page("http://a.test/", "<a href='/home'>h</a>")

@@ -226,7 +226,7 @@ def test_a_setting_longer_than_the_delay_a_lease_brings_wins() -> None:
     assert filled(lease("a.test", delay_ms=10)).delay_s("a.test") == 1.0
 
 
-def test_nothing_goes_while_the_robots_txt_is_asked_for_then_the_same_url_first() -> None:
+def test_nothing_goes_while_the_robots_txt_is_fetched_then_the_same_url_first() -> None:
     pacer = filled(*(lease("fast.test", number) for number in (1, 2)))
     first = pacer.take(0.0)
     assert first is not None
@@ -239,7 +239,7 @@ def test_nothing_goes_while_the_robots_txt_is_asked_for_then_the_same_url_first(
     assert pacer.take(100.5) is first
 
 
-def test_the_end_of_another_request_does_not_have_the_robots_txt_asked_for_twice() -> None:
+def test_the_end_of_another_request_does_not_have_the_robots_txt_fetched_twice() -> None:
     pacer = filled(*(lease("fast.test", number) for number in (1, 2, 3)))
     first, second = taken(pacer), taken(pacer, 0.5)
     pacer.fetch_robots_first(second)
@@ -395,7 +395,7 @@ def test_withdrawn_or_skipped_leases_carry_the_state_of_their_domain() -> None:
     assert len(gone) == 2
 
 
-def test_a_robots_txt_that_cannot_be_had_is_a_failure_of_the_domain() -> None:
+def test_a_robots_txt_that_cannot_be_fetched_is_a_failure_of_the_domain() -> None:
     pacer = line_of(2, PARKING)
     ends = []
     for now_s in (0.0, 1000.0, 2000.0):

@@ -198,7 +198,7 @@ def test_rules_larger_than_the_whole_cache_are_kept_while_they_are_used() -> Non
     assert cache.get("http://a.test", 1) is not None
 
 
-def test_older_rules_stay_in_force_while_robots_txt_cannot_be_had() -> None:
+def test_older_rules_stay_in_force_while_robots_txt_cannot_be_fetched() -> None:
     cache = RobotsCache(max_origins=10, ttl_s=100)
     kept = rules()
     cache.put("http://a.test", kept, 0)
@@ -248,7 +248,7 @@ def test_a_file_with_old_mac_lines_is_cut_at_a_line_too() -> None:
     assert not rules(body).may_fetch("http://a.test/x")
 
 
-def test_octets_that_are_no_utf8_are_compared_as_they_are() -> None:
+def test_octets_that_are_not_utf8_are_compared_as_they_are() -> None:
     found = rules(b"User-agent: *\nDisallow: /caf\xe9")
 
     assert not found.may_fetch("http://a.test/caf%E9")

@@ -43,7 +43,7 @@ def test_what_the_direct_way_covers_exists(name: str) -> None:
     assert load_object(name).__name__ == name.rpartition(".")[2]
 
 
-def test_a_page_is_asked_for_with_the_headers_of_the_settings_and_the_contact(write: RequestWriter) -> None:
+def test_a_page_is_requested_with_the_headers_of_the_settings_and_the_contact(write: RequestWriter) -> None:
     request = write(lease_of())
 
     head = request.wire.decode()

@@ -80,7 +80,7 @@ async def test_a_proxy_in_the_environment_is_an_obstacle(monkeypatch: pytest.Mon
     assert reason_against(crawler_with()).endswith("HttpProxyMiddleware")
 
 
-async def test_a_scheme_without_a_handler_is_no_obstacle_and_a_foreign_handler_is_one() -> None:
+async def test_a_scheme_without_a_handler_is_not_an_obstacle_and_a_foreign_handler_is_one() -> None:
     without = {**project.DOWNLOAD_HANDLERS, "https": None}
     foreign = {
         **project.DOWNLOAD_HANDLERS,

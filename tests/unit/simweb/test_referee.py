@@ -31,7 +31,7 @@ def request(url: str, start_ms: float, *, lasts_ms: float = 10, status: int = 20
 
 def clean_log(world: World, rules: Rules | None = None) -> list[Request]:
     """A perfect crawl: robots.txt first, then every expected URL, one domain after the other."""
-    urls = sorted(Referee(world, [], rules=rules).expected())
+    urls = sorted(Referee(world, [], rules=rules).expected)
     log: list[Request] = []
     now_ms, known = 1000.0, set()
     for url in urls:
@@ -113,7 +113,7 @@ def test_an_invented_url_is_forbidden(log: list[Request]) -> None:
     assert f"1 forbidden or invented: {invented}" in problem_of(judge(log))
 
 
-def test_a_page_asked_for_before_robots_is_named(log: list[Request]) -> None:
+def test_a_page_requested_before_robots_is_named(log: list[Request]) -> None:
     robots, page, *rest = log
     swapped = [
         msgspec.structs.replace(page, start_ms=robots.start_ms, end_ms=robots.end_ms),
@@ -182,7 +182,7 @@ def test_a_url_that_answers_429_may_be_tried_as_often_as_its_site() -> None:
     world = World(
         WorldSpec.calm(domains=1, pages_per_domain=30, port=PORT, throttle_share=0.3, permanent_share=1)
     )
-    pages = filter(None, map(world.page, sorted(Referee(world, []).expected())))
+    pages = filter(None, map(world.page, sorted(Referee(world, []).expected)))
     url = next(page.url for page in pages if page.fault is Fault.THROTTLE)
     tries = [request(url, 5000.0 * n, status=429) for n in range(7)]
 
@@ -238,11 +238,11 @@ def test_disallowed_pages_are_forbidden_and_not_expected() -> None:
     world = World(spec)
     referee = Referee(world, [])
     linked = set()
-    for url in referee.expected():
+    for url in referee.expected:
         page = world.page(url)
         assert page is not None
         linked |= {link.url for link in page.links}
-    private = linked - referee.expected()
+    private = linked - referee.expected
     assert private
     assert all("/private/" in url or "/staff/" in url for url in private)
 
@@ -260,7 +260,7 @@ def test_groups_of_robots_depend_on_the_agent() -> None:
     seeds = (world.seeds(60)[0], f"http://{world.site(number).domain}:{PORT}/")
 
     def of_domain(agent: str) -> set[str]:
-        expected = Referee(world, [], user_agent=agent, rules=Rules(seeds=seeds)).expected()
+        expected = Referee(world, [], user_agent=agent, rules=Rules(seeds=seeds)).expected
         return {url for url in expected if world.site(number).domain + ":" in url}
 
     assert of_domain("greedybot") == set()
@@ -276,7 +276,7 @@ def test_a_domain_that_disallows_everything_is_not_expected(share: str) -> None:
 
     referee = Referee(world, [request(closed, 5)])
 
-    assert not any(url.startswith(closed) for url in referee.expected())
+    assert not any(url.startswith(closed) for url in referee.expected)
     assert closed in referee.forbidden()
 
 
@@ -284,7 +284,7 @@ def test_a_domain_whose_robots_recovers_is_expected() -> None:
     overrides = {1: {"robots_5xx_share": 1.0, "permanent_share": 0.0}}
     world = World(WorldSpec.calm(domains=3, port=PORT, overrides=overrides))
 
-    assert f"http://{world.site(1).domain}:{PORT}/" in Referee(world, []).expected()
+    assert f"http://{world.site(1).domain}:{PORT}/" in Referee(world, []).expected
 
 
 def test_crawl_delay_raises_the_required_gap() -> None:
@@ -309,8 +309,8 @@ def test_crawl_delay_raises_the_required_gap() -> None:
 def test_redirects_and_their_targets_are_expected_up_to_the_limit() -> None:
     world = World(WorldSpec.calm(domains=4, pages_per_domain=60, port=PORT, redirect_share=0.5))
 
-    everything = Referee(world, []).expected()
-    one_hop = Referee(world, [], rules=Rules(max_redirects=1)).expected()
+    everything = Referee(world, []).expected
+    one_hop = Referee(world, [], rules=Rules(max_redirects=1)).expected
 
     hops = {url for url in everything if "/hop/" in url}
     assert hops
@@ -333,16 +333,16 @@ def test_traps_and_files_are_allowed_but_never_expected() -> None:
 def test_no_page_depends_on_a_nofollow_link() -> None:
     world = World(WorldSpec.rough(domains=10, port=PORT, nofollow_share=0.5))
 
-    expected = Referee(world, []).expected()
+    expected = Referee(world, []).expected
 
-    assert expected == Referee(world, [], rules=Rules(follow_nofollow=False)).expected()
+    assert expected == Referee(world, [], rules=Rules(follow_nofollow=False)).expected
 
 
 def test_the_seeds_given_to_the_crawler_decide_what_is_expected() -> None:
     world = World(WorldSpec.calm(domains=20, port=PORT, cross_domain_share=0.0))
     leaf = f"http://{world.site(19).domain}:{PORT}/"
 
-    expected = Referee(world, [], rules=Rules(seeds=(leaf,))).expected()
+    expected = Referee(world, [], rules=Rules(seeds=(leaf,))).expected
 
     assert len(expected) == world.site(19).pages
 
@@ -397,7 +397,7 @@ def test_a_backoff_that_does_not_grow_is_named() -> None:
     assert f"{world.site(2).domain} (pause 3 was 2000 ms instead of 2250)" in report
 
 
-def test_a_pause_that_took_too_long_is_no_measure_for_the_next() -> None:
+def test_a_pause_that_took_too_long_does_not_count_for_the_next() -> None:
     world = throttled_world()
 
     assert Referee(world, row(world, [1, 9, 4, 8])).stubborn() == {}
@@ -474,7 +474,7 @@ def test_a_request_already_under_way_could_not_know_of_a_retry_after() -> None:
     assert Referee(world, [first, beside]).hurried() == {}
 
 
-def test_throttled_requests_are_no_tries_of_their_url() -> None:
+def test_throttled_requests_do_not_count_as_tries_of_their_url() -> None:
     world = throttled_world()
 
     assert Referee(world, row(world, doubling(9))).tried_too_often() == {}
@@ -484,13 +484,13 @@ def test_throttled_requests_are_no_tries_of_their_url() -> None:
 def test_a_domain_that_never_answers_is_not_expected_and_may_be_tried(fields: dict[str, Any]) -> None:
     spec = WorldSpec.calm(domains=30, port=PORT, cross_domain_share=0.0, overrides={1: fields})
     world = World(spec)
-    calm = Referee(World(replace(spec, overrides={})), []).expected()
+    calm = Referee(World(replace(spec, overrides={})), []).expected
     home = f"http://{world.site(1).domain}:{PORT}/"
 
     referee = Referee(world, [request(home, 5, status=429, fault=THROTTLED)])
 
     # Domains 7 to 12 hang below domain 1; without its links they are still found.
-    assert referee.expected() == {url for url in calm if not url.startswith(home)}
+    assert referee.expected == {url for url in calm if not url.startswith(home)}
     assert referee.forbidden() == set()
 
 
@@ -501,7 +501,7 @@ def test_a_domain_that_comes_back_is_expected() -> None:
         2: {"throttle_all": 503, "throttle_requests": 3},
     }
 
-    assert Referee(World(replace(spec, overrides=back)), []).expected() == Referee(World(spec), []).expected()
+    assert Referee(World(replace(spec, overrides=back)), []).expected == Referee(World(spec), []).expected
 
 
 def dead_log(world: World, count: int, every_s: float) -> list[Request]:
@@ -545,7 +545,7 @@ def hostile_world(**fields: object) -> World:
     return World(WorldSpec.calm(seed=3, domains=3, pages_per_domain=6, port=PORT, overrides={1: fields}))
 
 
-def test_a_hostile_page_must_be_asked_for_and_need_not_be_had() -> None:
+def test_a_hostile_page_must_be_requested_and_need_not_succeed() -> None:
     world = hostile_world(hostile="slowloris")
     [hostile] = world.hostile_urls(1)
     log = clean_log(world)
@@ -598,7 +598,7 @@ def test_a_domain_whose_robots_is_out_of_reach_is_closed(kind: str) -> None:
 
     referee = Referee(world, [request(home, 5)])
 
-    assert not any(url.startswith(home) for url in referee.expected())
+    assert not any(url.startswith(home) for url in referee.expected)
     assert referee.forbidden() == {home}
 
 
@@ -620,7 +620,7 @@ def test_the_rules_behind_a_redirected_robots_count() -> None:
     robots = world.page(f"http://{world.site(1).domain}:{PORT}/robots.txt")
     assert robots is not None
     assert robots.location is not None
-    # Before the robots.txt of the domain that it leads to: it is no page of that domain.
+    # Before the robots.txt of the domain that it leads to: it is not a page of that domain.
     log = [request(robots.url, 0, status=302), request(robots.location, 100), *log]
 
     assert any(r.url.startswith(f"http://{world.site(1).domain}:") for r in log)
@@ -640,8 +640,8 @@ def test_pages_that_only_a_sitemap_lists_are_expected_if_it_is_read(gzip: bool) 
     )
     site = world.site(1)
 
-    blind = Referee(world, []).expected()
-    reader = Referee(world, [], rules=Rules(sitemaps=True)).expected()
+    blind = Referee(world, []).expected
+    reader = Referee(world, [], rules=Rules(sitemaps=True)).expected
 
     assert site.unlinked == 10
     assert len(reader - blind) == site.unlinked

@@ -24,7 +24,7 @@ WORLD = World(WorldSpec.wild(domains=6, pages_per_domain=20, port=80, duplicate_
 
 def pages_of(world: World) -> list[PageSpec]:
     found = []
-    for url in sorted(Referee(world, []).expected()):
+    for url in sorted(Referee(world, []).expected):
         parts = urlsplit(url)
         page = world.lookup(parts.hostname or "", parts.path + (f"?{parts.query}" if parts.query else ""))
         assert page is not None

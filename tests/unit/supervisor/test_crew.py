@@ -376,7 +376,7 @@ def test_all_that_are_asked_to_stop_have_the_same_patience(supervisor: Superviso
 
     crew.stop_shards(now_s)
     crew.stop_parsers(now_s)
-    # To be asked again is no new beginning.
+    # Asking again does not extend the deadline.
     crew.stop_shards(now_s + 20)
     crew.kill_overdue(now_s + PATIENCE_S)
     before = supervisor.running
