@@ -17,6 +17,7 @@ from crawlproj.config import Config
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
 from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 
@@ -99,6 +100,7 @@ class Frontier:
         if not calls:
             return Admitted()
         answers = await self.client.run_many("admit_urls", calls)
+        passed("candidates_admitted")
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
@@ -133,6 +135,8 @@ class Frontier:
                 lease = Lease.from_token(token, hold.partition, hold.epoch, *map(int, numbers))
                 hold.number = max(hold.number, lease.number)
                 leases.append(lease)
+        if leases:
+            passed("leased")
         return leases, due_in_ms
 
     async def settle(self, settlements: Iterable[Settlement]) -> tuple[dict[int, int], dict[int, list[str]]]:
@@ -172,6 +176,7 @@ class Frontier:
             for (partition, epoch), arguments in grouped.items()
         ]
         answers = await self.client.run_many("settle_urls", calls) if calls else []
+        passed("settled")
         due_in_ms: dict[int, int] = {}
         spent: dict[int, list[str]] = {}
         for (partition, _), answer in zip(grouped, answers, strict=True):
@@ -205,6 +210,7 @@ class Frontier:
         parked = await self.client.run(
             "park_domains", self._parking_keys(hold.partition), [hold.epoch, self._now_ms(), *arguments]
         )
+        passed("parked")
         return int(parked)
 
     async def unpark(self, domains: Mapping[int, Sequence[str]]) -> int:
@@ -242,7 +248,10 @@ class Frontier:
             self._keys(partition),
             [owner, self._now_ms(), ttl_ms, delay_ms, json.dumps(dict(delays_ms)), heir_of, flight_ms],
         )
-        return Hold(partition, *(int(number) for number in answer)) if answer[0] else None
+        if not answer[0]:
+            return None
+        passed("partition_acquired")
+        return Hold(partition, *(int(number) for number in answer))
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
         """Renew the partitions held. Raises Fenced.
@@ -265,6 +274,7 @@ class Frontier:
         calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
         if calls:
             await self.client.run_many("release_partition", calls)
+            passed("partitions_released")
 
     def _keys(self, partition: int) -> list[str]:
         known = self._known_keys.get(partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from crawlproj.errors import Fenced, ShardTaken
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
@@ -45,6 +46,7 @@ class ShardNumber:
                 f"expires within {self._ttl_ms / 1000:g} s."
             )
         await self.announce()
+        passed("shard_claimed")
 
     async def renew(self, *, starting: bool) -> None:
         """Renew the claim. Raises Fenced when another process has the number."""
@@ -58,6 +60,7 @@ class ShardNumber:
     async def drop(self) -> None:
         await drop_name(self._client, keys.shard(self._run, self.number), self.process.instance)
         await self.announce()
+        passed("shard_dropped")
 
     async def announce(self) -> None:
         """Make every shard read the map again."""

@@ -23,6 +23,7 @@ from crawlproj.errors import BadEnvelope, Fenced, StoreUnavailable
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
+from crawlproj.observe.crashpoints import passed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
 from crawlproj.pages.deadletters import DeadLetter
@@ -83,7 +84,6 @@ class Parser:
         extractor: Extractor | None = None,
         metrics: Metrics | None = None,
         heartbeat: Heartbeat | None = None,
-        on_commit_step: Callable[[str], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -100,7 +100,7 @@ class Parser:
         self._time_limit = time_limit
         self._extractor = extractor
         self._clock = clock
-        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock, on_step=on_commit_step)
+        self._segment = SegmentWriter(directory, name, config.page_store, clock=clock)
         #: Counters of the run that the open segment will add to: links admitted and refused, pages truncated.
         self._segment_counts: Counter[str] = Counter()
         self._outlinks = Outlinks(Frontier.of(run, config), config, self._segment_counts)
@@ -179,6 +179,7 @@ class Parser:
             try:
                 begun_s = time.perf_counter()
                 page, found = self._read(raw, first + number)
+                passed("page_extracted")
                 self._metrics.parse_seconds.add(time.perf_counter() - begun_s)
             except BadEnvelope as exc:
                 # Trying again will not help.

@@ -187,13 +187,13 @@ class Crew:
         verdict = self.referee(rules).verdict(min_gap_ms=delay_ms, twice_allowed=twice_at_most)
         assert verdict.ok, verdict.report()
 
-    def assert_content(self, *, twice_at_most: int = 0) -> None:
+    def assert_content(self, rules: Rules | None = None, *, twice_at_most: int = 0) -> None:
         """The referee finds no violations, and what was fetched is stored, once.
 
         *twice_at_most*: URLs that may have been fetched a second time, because a process that held them
         was killed while fetching.
         """
-        self.assert_polite(twice_at_most=twice_at_most)
+        self.assert_polite(rules, twice_at_most=twice_at_most)
         stored = Counter(page["url"] for page in self.pages())
         assert [url for url, count in stored.items() if count > 1] == []
         assert self.referee().expected() - set(stored) == set()
