@@ -38,11 +38,14 @@ class Crash:
     who: str = "process"
 
     @classmethod
-    def read(cls, text: str) -> Self:
-        """Read ``point``, ``point:3``, ``point@child`` or ``point:3@both``."""
-        head, _, who = text.partition("@")
+    def read(cls, text: str, who: str = "process") -> Self:
+        """Read ``point``, ``point:3``, ``point@child`` or ``point:3@both``; *who* unless it says."""
+        head, _, said = text.partition("@")
         point, _, nth = head.partition(":")
-        return cls(point, int(nth or 1), who or "process")
+        return cls(point, int(nth or 1), said or who)
+
+    def __str__(self) -> str:
+        return f"{self.point}:{self.nth}@{self.who}"
 
 
 class Executioner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,50 +39,59 @@ WORLD = WorldSpec.calm(
     overrides=dict.fromkeys((8, 9), {"dead": "reset", "dead_robots": False}),
 )
 SETTINGS = {
+    "CRAWL_SHARD_LEASE_SECONDS": "1",
     "CRAWL_GIVE_UP_FAILURES": "1",
     "CRAWL_PARTITIONS": str(PARTITIONS),
     "CRAWL_PARSE_BATCH": "4",
-    "CRAWL_SEGMENT_PAGES": "6",
     "PAGE_STORE": "parquet,jsonl",
 }
+#: A parser commits all the time, or only when the leader asks it to.
+OFTEN, ASKED = "6", "1000"
 
 #: In the order in which a shard passes them; the last ones when its run ends.
 SHARD = """
     shard_claimed partition_acquired:3 leased request_sent response_received:2 robots_learnt
     robots_published parked handed_out request_sent:2 response_received:3 rested settlement_queued:2
     candidates_admitted settled leased:2 candidates_admitted:2 settled:2
+    lead_taken commit_asked counters_read run_ended partitions_released shard_dropped
 """
-SHARD_END = "partitions_released shard_dropped"
+#: A damaged page is at the head of the queue.
 PARSER = """
-    pages_taken pages_reclaimed page_extracted candidates_admitted page_failed row_appended commit_begun
+    page_failed pages_taken pages_reclaimed page_extracted candidates_admitted row_appended commit_begun
     file_recovered file_closed file_closed:2 files_synced segment_recorded file_recovered file_renamed
     file_renamed:2 segment_published
 """
-LEADER = "lead_taken counters_read commit_asked run_ended"
+SUPERVISOR = "lead_taken commit_asked counters_read run_ended"
 
 
-def plan(who: str, *points: str) -> str:
-    suffix = "" if who == "process" else f"@{who}"
-    return " ".join(f"{point}{suffix}" for text in points for point in text.split())
+def in_child(points: str) -> str:
+    """The guard lives, and reclaims the pages of its child."""
+    return points.replace("pages_reclaimed", "pages_reclaimed@process")
 
 
-#: Kind of process -> how it dies. Each is one crawl in which it dies again and again.
-PLANS = {
-    "shard": plan("process", SHARD, LEADER, SHARD_END),
-    "shard through Scrapy's engine": plan("process", SHARD, LEADER, SHARD_END),
-    "single": plan("process", SHARD, PARSER, LEADER, SHARD_END),
-    "parser's child": plan("child", PARSER),
-    "parser": plan("both", PARSER),
-    "supervisor": plan("process", LEADER),
-}
-#: What each is, and what runs beside it.
-COMMANDS: dict[str, tuple[list[str], list[list[str]]]] = {
-    "shard": (["crawl", "web", "-ashard=0"], [["parser"]]),
-    "shard through Scrapy's engine": (["crawl", "web", "-ashard=0", "--set=CRAWL_DIRECT=False"], [["parser"]]),
-    "single": (["crawl", "web"], []),
-    "parser's child": (["parser"], [["crawl", "web", "-ashard=0"]]),
-    "parser": (["parser"], [["crawl", "web", "-ashard=0"]]),
-    "supervisor": (["run", "--shards=1", "--parsers=1"], []),
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A process that dies at all *points* in one crawl, started again each time; *beside* runs with it."""
+
+    points: str
+    command: str
+    beside: str = ""
+    who: str = "process"
+    segment_pages: str = ASKED
+
+    @property
+    def plan(self) -> list[Crash]:
+        return [Crash.read(text, self.who) for text in self.points.split()]
+
+
+CASES = {
+    "shard": Case(SHARD, "crawl web -ashard=0", "parser"),
+    "shard by Scrapy's engine": Case(SHARD, "crawl web -ashard=0 --set=CRAWL_DIRECT=False", "parser"),
+    "single": Case(SHARD, "crawl web"),
+    "parser in single": Case(f"{PARSER} pages_reclaimed:2", "crawl web", segment_pages=OFTEN),
+    "parser": Case(PARSER, "parser", "crawl web -ashard=0", "both", OFTEN),
+    "child of a parser": Case(in_child(PARSER), "parser", "crawl web -ashard=0", "child", OFTEN),
+    "supervisor": Case(SUPERVISOR, "run --shards=1 --parsers=1"),
 }
 
 
@@ -101,35 +111,32 @@ def prepare(url: str, crew: Crew) -> None:
     asyncio.run(work())
 
 
-def start_dying(crew: Crew, deaths: Path, crashes: str, arguments: list[str]) -> Process:
-    crew.before = [sys.executable, str(DYING), str(deaths), crashes]
-    try:
-        return crew.scrapy(*arguments, name="dying")
-    finally:
-        crew.before = ()
+def start(crew: Crew, case: Case, deaths: Path) -> Process:
+    """Start what *case* names, and return the process that dies."""
+    crew.before = [sys.executable, str(DYING), str(deaths), " ".join(map(str, case.plan))]
+    dying = crew.scrapy(*case.command.split(), name="dying")
+    crew.before = ()
+    if case.beside:
+        crew.scrapy(*case.beside.split(), name="beside")
+    return dying
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", CASES)
 def test_a_process_killed_at_every_point_loses_nothing_stores_nothing_twice_and_stays_polite(
     crew_of: Callable[..., Crew], empty_redis_url: str, ask: Callable[..., int], tmp_path: Path, kind: str
 ) -> None:
-    crew = crew_of(WORLD, **SETTINGS)
+    case, deaths = CASES[kind], tmp_path / "deaths"
+    crew = crew_of(WORLD, **SETTINGS, CRAWL_SEGMENT_PAGES=case.segment_pages)
     crew.environment = {"REDIS_URL": empty_redis_url, "PYTHONPATH": str(DYING.parents[2])}
     prepare(empty_redis_url, crew)
-    command, beside = COMMANDS[kind]
-    deaths = tmp_path / "deaths"
-    points = [Crash.read(text).point for text in PLANS[kind].split()]
 
-    dying = start_dying(crew, deaths, PLANS[kind], command)
-    for arguments in beside:
-        crew.scrapy(*arguments, name="beside")
+    dying = start(crew, case, deaths)
     code = dying.wait()
     died_at = deaths.read_text().split()
-    assert (died_at, code) == (points, 0), dying.log[-3000:]
+    assert (died_at, code) == ([crash.point for crash in case.plan], 0), dying.log[-3000:]
     crew.finish()
 
     # A URL in flight is fetched again after each death.
-    rules = Rules(attempts=3 + len(points))
-    crew.assert_content(rules, twice_at_most=len(points) * WORLD.domains)
+    crew.assert_content(Rules(attempts=3 + len(died_at)), twice_at_most=len(died_at) * WORLD.domains)
     assert ask(empty_redis_url, "HLEN", keys.dead_letters("web")) == 1
     assert crew.status()["state"] == "finished"
