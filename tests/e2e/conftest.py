@@ -294,15 +294,22 @@ def scrapy(tmp_path: Path, empty_redis_url: str) -> Iterator[Callable[..., Proce
     """Starts a scrapy command on the session's Redis: ``scrapy("crawl", "web", DOWNLOAD_DELAY="0")``.
 
     *environment* goes over the environment of the tests; REDIS_URL='' there means an embedded Redis.
+    *before* is a program that runs the command, with its arguments.
     """
     started: list[Process] = []
 
-    def start(*arguments: str, environment: dict[str, str] | None = None, **settings: str) -> Process:
+    def start(
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        before: Sequence[str] = (),
+        **settings: str,
+    ) -> Process:
         settings = QUICK | {"CRAWL_DATA": str(tmp_path / "data")} | settings
         process = Process(
             [*arguments, *(f"--set={name}={value}" for name, value in settings.items())],
             tmp_path / f"{arguments[0]}-{len(started)}.log",
             {"REDIS_URL": empty_redis_url} | (environment or {}),
+            before,
         )
         started.append(process)
         return process

@@ -1,7 +1,7 @@
 """A scrapy command that is killed at one crash point after the other, and started again each time.
 
-``dying.py DEATHS PLAN python -m scrapy.cmdline ARGUMENT...``: PLAN is a list of crashes (see `Crash.read`), DEATHS
-a file that gets a line for each death. The exit code is that of the process that survives them all.
+``python -m tests.e2e.dying DEATHS PLAN python -m scrapy.cmdline ARGUMENT...``: PLAN is a list of crashes (see
+`Crash.read`), DEATHS a file that gets a line for each death. The exit code is that of the last process.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ class Crash:
 
     def __str__(self) -> str:
         return f"{self.point}:{self.nth}@{self.who}"
+
+
+def killed_at(plan: Sequence[Crash], deaths: Path) -> list[str]:
+    """Return what to put before a scrapy command that is to die as in *plan*."""
+    return [sys.executable, "-m", __name__, str(deaths), " ".join(map(str, plan))]
 
 
 class Executioner:

@@ -1,9 +1,8 @@
-"""Every process is killed at every crash point that it passes, and the crawl ends as if nothing had happened."""
+"""Every process is killed at every crash point that it passes, and the crawl ends as if it had not been."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,12 @@ from crawlproj.runs import Run
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.simweb.timing import Rules
 from tests.e2e.conftest import Crew, Process
-from tests.e2e.dying import Crash
+from tests.e2e.dying import Crash, killed_at
 
 pytestmark = pytest.mark.e2e
 
-DYING = Path(__file__).with_name("dying.py")
 PARTITIONS = 16
-#: Redirects that lead where no link does; rules and delays in robots.txt; two domains that answer nothing else.
+#: Redirects that lead where no link does, delays in robots.txt, and two domains that answer nothing but that.
 WORLD = WorldSpec.calm(
     seed=5,
     domains=10,
@@ -36,7 +34,7 @@ WORLD = WorldSpec.calm(
     disallow_share=0.5,
     private_page_share=0.1,
     crawl_delay_share=0.2,
-    overrides=dict.fromkeys((8, 9), {"dead": "reset", "dead_robots": False}),
+    overrides={number: {"dead": "reset", "dead_robots": False} for number in (8, 9)},
 )
 SETTINGS = {
     "CRAWL_SHARD_LEASE_SECONDS": "1",
@@ -113,7 +111,7 @@ def prepare(url: str, crew: Crew) -> None:
 
 def start(crew: Crew, case: Case, deaths: Path) -> Process:
     """Start what *case* names, and return the process that dies."""
-    crew.before = [sys.executable, str(DYING), str(deaths), " ".join(map(str, case.plan))]
+    crew.before = killed_at(case.plan, deaths)
     dying = crew.scrapy(*case.command.split(), name="dying")
     crew.before = ()
     if case.beside:
@@ -127,7 +125,7 @@ def test_a_process_killed_at_every_point_loses_nothing_stores_nothing_twice_and_
 ) -> None:
     case, deaths = CASES[kind], tmp_path / "deaths"
     crew = crew_of(WORLD, **SETTINGS, CRAWL_SEGMENT_PAGES=case.segment_pages)
-    crew.environment = {"REDIS_URL": empty_redis_url, "PYTHONPATH": str(DYING.parents[2])}
+    crew.environment = {"REDIS_URL": empty_redis_url}
     prepare(empty_redis_url, crew)
 
     dying = start(crew, case, deaths)
