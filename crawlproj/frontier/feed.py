@@ -227,6 +227,8 @@ class Feed:
         while candidates := list(dispatcher.candidates):
             await self.frontier.admit(candidates)
             del dispatcher.candidates[: len(candidates)]
+        # Before its lease is settled: after a crash in between, the run would wait for a domain that only rests.
+        await self._flush_parking()
         was_full = leases.is_full
         # Those that come meanwhile wait for the next turn.
         left = leases.unsent

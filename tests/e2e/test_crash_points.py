@@ -23,34 +23,36 @@ from tests.e2e.dying import Crash, killed_at
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 16
-#: Redirects that lead where no link does, delays in robots.txt, and two domains that answer nothing but that.
+#: Redirects that lead where no link does, rules in robots.txt, and two domains that answer nothing but that.
 WORLD = WorldSpec.calm(
     seed=5,
     domains=10,
-    pages_per_domain=8,
+    pages_per_domain=6,
     size_spread=0.0,
     latency_ms=20,
     redirect_share=0.3,
     disallow_share=0.5,
     private_page_share=0.1,
-    crawl_delay_share=0.2,
     overrides={number: {"dead": "reset", "dead_robots": False} for number in (8, 9)},
 )
 SETTINGS = {
+    # Longer than a restart takes: an impolite one would be seen.
+    "DOWNLOAD_DELAY": "0.5",
     "CRAWL_SHARD_LEASE_SECONDS": "1",
     "CRAWL_GIVE_UP_FAILURES": "1",
     "CRAWL_PARTITIONS": str(PARTITIONS),
     "CRAWL_PARSE_BATCH": "4",
+    "CRAWL_SEGMENT_SECONDS": "600",
     "PAGE_STORE": "parquet,jsonl",
 }
 #: A parser commits all the time, or only when the leader asks it to.
-OFTEN, ASKED = "6", "1000"
+OFTEN, ASKED = "4", "1000"
 
 #: In the order in which a shard passes them; the last ones when its run ends.
 SHARD = """
     shard_claimed partition_acquired:3 leased request_sent response_received:2 robots_learnt
     robots_published parked handed_out request_sent:2 response_received:3 rested settlement_queued:2
-    candidates_admitted settled leased:2 candidates_admitted:2 settled:2
+    candidates_admitted settled leased:2 settled:2
     lead_taken commit_asked counters_read run_ended partitions_released shard_dropped
 """
 #: A damaged page is at the head of the queue.
@@ -94,14 +96,17 @@ CASES = {
 
 
 def prepare(url: str, crew: Crew) -> None:
-    """Admit the seeds, and queue a page that no parser can read."""
+    """Admit the seeds, and before them redirects to where no link leads; queue a page that no parser can read."""
+    referee = crew.referee()
+    pages = [page for url in sorted(referee.expected()) if (page := referee.world.page(url))]
+    hops = [page.url for page in pages if "/hop/" in (page.location or "") and "/hop/" not in page.url]
 
     async def work() -> None:
         client = await RedisClient.open(url=url, data_dir=crew.data)
         try:
             run = await Run.open(client, "web", partitions=PARTITIONS, shards=1)
             frontier = Frontier.of(run, load_config({}))
-            await frontier.admit([Candidate(seed) for seed in crew.simweb.seeds()])
+            await frontier.admit([Candidate(seed) for seed in [*hops, *crew.simweb.seeds()]])
             await client.command("RPUSH", keys.pages("web"), b"damaged")
         finally:
             await client.close()
