@@ -227,7 +227,7 @@ class Feed:
         while candidates := list(dispatcher.candidates):
             await self.frontier.admit(candidates)
             del dispatcher.candidates[: len(candidates)]
-        # Before its lease is settled: after a crash in between, the run would wait for a domain that only rests.
+        # Before its lease is settled: a crash in between would leave a run that waits for the domain.
         await self._flush_parking()
         was_full = leases.is_full
         # Those that come meanwhile wait for the next turn.
