@@ -12,6 +12,7 @@ import pytest
 from crawlproj.config import load_config
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
+from crawlproj.observe.crashpoints import LEADER_POINTS
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
@@ -61,7 +62,6 @@ PARSER = """
     file_recovered file_closed file_closed:2 files_synced segment_recorded file_recovered file_renamed
     file_renamed:2 segment_published
 """
-SUPERVISOR = "lead_taken commit_asked counters_read run_ended"
 
 
 def in_child(points: str) -> str:
@@ -91,7 +91,8 @@ CASES = {
     "parser in single": Case(f"{PARSER} pages_reclaimed:2", "crawl web", segment_pages=OFTEN),
     "parser": Case(PARSER, "parser", "crawl web -ashard=0", "both", OFTEN),
     "child of a parser": Case(in_child(PARSER), "parser", "crawl web -ashard=0", "child", OFTEN),
-    "supervisor": Case(SUPERVISOR, "run --shards=1 --parsers=1"),
+    # A crawl for each: until the dead one's lead expires, a shard may lead in its place.
+    **{f"supervisor at {point}": Case(point, "run --shards=1 --parsers=1") for point in LEADER_POINTS},
 }
 
 

@@ -20,7 +20,7 @@ POINTS_OF = {
     "parser in single": {*PARSER_POINTS},
     "parser": {*PARSER_POINTS},
     "child of a parser": {*PARSER_POINTS},
-    "supervisor": {*LEADER_POINTS},
+    **{f"supervisor at {point}": {point} for point in LEADER_POINTS},
 }
 
 
