@@ -24,6 +24,7 @@ from crawlproj.download.resolver import Resolver
 from crawlproj.download.wire import Head
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.model.urls import domain_of
+from crawlproj.observe.crashpoints import passed
 
 logger = logging.getLogger(__name__)
 
@@ -177,6 +178,7 @@ class HttpClient:
         finally:
             if visit is not None:
                 await visit.leave()
+        passed("response_received")
         if loss is None:
             return
         if request.fails_on_loss:

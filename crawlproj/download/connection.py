@@ -12,6 +12,7 @@ from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
 from crawlproj.config import Config
 from crawlproj.download.errors import HeaderTimeoutError, IdleTimeoutError, NoAnswerError, TotalTimeoutError
 from crawlproj.download.wire import Head, ResponseParser
+from crawlproj.observe.crashpoints import passed
 
 #: To keep the connection, the rest of a body that was cut is read if it is this short and arrives this soon.
 DRAIN_BYTES = 65536
@@ -127,6 +128,7 @@ class Connection(asyncio.Protocol):
         self._received_s: float | None = None
         self._done = self._loop.create_future()
         self._transport.write(request)
+        passed("request_sent")
         self._timer.set(self, min(self._sent_s + self._config.header_seconds, deadline_s))
         try:
             return await self._done

@@ -17,6 +17,7 @@ from crawlproj.frontier.rests import Rest, Rests
 from crawlproj.model.clock import boot_clock
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import origin_of
+from crawlproj.observe.crashpoints import passed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.politeness.outage import Outage
 from crawlproj.politeness.pacing import Ending, Pacer, Trouble
@@ -112,6 +113,7 @@ class Dispatcher:
                 # ends.
                 self.publish_delay(lease)
             self.leases.hand_out(lease, now_s)
+            passed("handed_out")
             if self.pacer.buffered < self._batch // 2:
                 self.on_change()
             return lease
@@ -148,6 +150,7 @@ class Dispatcher:
         next_at_s, park = self.pacer.ended(lease, ending, now_s)
         self.leases.end(held, next_at_s, fetched_bytes)
         self.rest(lease.domain, next_at_s, park, now_s)
+        passed("rested")
         if park and ending.trouble is Trouble.SITE:
             # It is parked with its site, however many attempts it had.
             return True
@@ -260,6 +263,7 @@ class Dispatcher:
         self.metrics.retries += settlement.outcome is Outcome.RETRY
         if self.leases.settle(settlement, next_at_s):
             self.rests.note(settlement.lease.domain, Rest(next_at_s), self.clock())
+            passed("settlement_queued")
             self.on_change()
 
     # -- metrics and the timer --

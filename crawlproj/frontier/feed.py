@@ -241,6 +241,8 @@ class Feed:
         while candidates := list(dispatcher.candidates):
             await self.frontier.admit(candidates)
             del dispatcher.candidates[: len(candidates)]
+        # Before its lease is settled: a crash in between would leave a run that waits for the domain.
+        await self._holdings.park(dispatcher.parking)
         was_full = leases.is_full
         # Those that come meanwhile wait for the next turn.
         left = leases.unsent

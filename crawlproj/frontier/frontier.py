@@ -19,6 +19,7 @@ from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
 from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.connection import Argument
@@ -121,6 +122,7 @@ class Frontier:
         if not calls:
             return Admitted()
         answers = await self._run("admit_urls", calls)
+        passed("candidates_admitted")
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
     async def lease(
@@ -158,6 +160,8 @@ class Frontier:
         if beside and _OTHERS_FETCH in due_in_ms.values():
             await beside.announce()
             due_in_ms = {partition: 0 if ms == _OTHERS_FETCH else ms for partition, ms in due_in_ms.items()}
+        if leases:
+            passed("leased")
         return leases, due_in_ms
 
     async def settle(self, settlements: Iterable[Settlement]) -> tuple[dict[int, int], dict[int, list[str]]]:
@@ -197,6 +201,7 @@ class Frontier:
             for (partition, epoch), arguments in grouped.items()
         ]
         answers = await self._run("settle_urls", calls)
+        passed("settled")
         due_in_ms: dict[int, int] = {}
         spent: dict[int, list[str]] = {}
         for (partition, _), answer in zip(grouped, answers, strict=True):
@@ -229,6 +234,7 @@ class Frontier:
         arguments: list[Argument] = [hold.epoch, self._now(hold.partition)]
         arguments += [part for domain in domains for part in domain]
         [parked] = await self._run("park_domains", [(self._parking_keys(hold.partition), arguments)])
+        passed("parked")
         return int(parked)
 
     async def unpark(self, domains: Mapping[int, Sequence[str]]) -> int:
@@ -279,6 +285,7 @@ class Frontier:
         if not answer[0]:
             return Taken(int(answer[3]))
         self._offsets_ms[partition] = int(answer[3]) - self._clock() * 1000
+        passed("partition_acquired")
         return Hold(partition, answer[0].decode(), int(answer[1]), int(answer[2]))
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
@@ -303,6 +310,8 @@ class Frontier:
         """Release partitions. Their leases must have been settled."""
         calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
         await self._run("release_partition", calls)
+        if calls:
+            passed("partitions_released")
 
     async def _run(self, script: str, calls: Sequence[_Call]) -> list[Any]:
         return await self.client.run_many(script, calls, generation=self.generation) if calls else []

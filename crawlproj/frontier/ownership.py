@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from crawlproj.errors import Replaced, ShardTaken
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import Holder, ProcessName, drop_name, hold_name
@@ -42,6 +43,7 @@ class ShardNumber:
                 f"expires within {self.ttl_ms / 1000:g} s."
             )
         await self.announce()
+        passed("shard_claimed")
 
     async def claim_again(self) -> None:
         """Take the number after Redis was set back: it may be a dead process's there until its claim expires.
@@ -69,6 +71,7 @@ class ShardNumber:
     async def drop(self) -> None:
         await drop_name(self.client, keys.shard(self.run, self.number), self.process.instance)
         await self.announce()
+        passed("shard_dropped")
 
     async def announce(self) -> None:
         """Make every shard read the map again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
+from crawlproj.observe.crashpoints import passed
 from crawlproj.politeness.robots import KnownRules, RobotRules
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -80,6 +81,7 @@ class RobotsStore:
                 calls.append((names, args))
         if calls:
             await self._client.run_many("keep_robots", calls)
+            passed("robots_published")
 
     async def _unpack(self, record: bytes, now_ms: int) -> KnownRules | None:
         expires_ms, _, rest = record.partition(b" ")

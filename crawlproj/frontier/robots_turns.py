@@ -9,6 +9,7 @@ from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Lease, Outcome, new_mark
 from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.observe.crashpoints import passed
 from crawlproj.politeness.pacing import Ending, Trouble
 from crawlproj.politeness.robots import RobotRules
 
@@ -93,6 +94,7 @@ class RobotsTurns:
         dispatcher.rest(fetch.domain, next_at_s, park, now_s)
         dispatcher.on_change()
         dispatcher.arm_timer(now_s)
+        passed("robots_learnt")
 
     def _withdraw_origin(self, fetch: RobotsFetch) -> list[tuple[Lease, float]]:
         return self._pacer.withdraw(lambda lease: origin_of(lease.url) == fetch.origin, domain=fetch.domain)

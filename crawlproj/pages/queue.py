@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from crawlproj.observe.crashpoints import passed
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -68,6 +69,8 @@ class PageQueue:
         )
         self.run_created = created
         self._held[parser] = held + len(taken)
+        if taken:
+            passed("pages_taken")
         return taken
 
     async def commit(
@@ -109,6 +112,7 @@ class PageQueue:
             [letter.page, raw, most_attempts, letter.encode(), letter.at_ms],
             generation=self.generation,
         )
+        passed("page_failed")
         if parser in self._held:
             self._held[parser] -= 1
         return failed == 0
@@ -157,6 +161,7 @@ class PageQueue:
             ],
             [parser, beat],
         )
+        passed("pages_reclaimed")
         return pages
 
     async def length(self) -> int:

@@ -23,6 +23,7 @@ from crawlproj.errors import BadEnvelope, Fenced, SetBack, StoreUnavailable
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
+from crawlproj.observe.crashpoints import passed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
 from crawlproj.pages.deadletters import DeadLetter, DeadLetters
@@ -83,7 +84,6 @@ class Parser:
         extractor: Extractor | None = None,
         metrics: Metrics | None = None,
         heartbeat: Heartbeat | None = None,
-        on_commit_step: Callable[[str], None] = lambda step: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
@@ -104,9 +104,7 @@ class Parser:
         self._clock = clock
         self._run_id = run.created_ms
         self._client = run.client
-        self._segment = SegmentWriter(
-            directory, name, config.page_store, run_id=run.created_ms, clock=clock, on_step=on_commit_step
-        )
+        self._segment = SegmentWriter(directory, name, config.page_store, run_id=run.created_ms, clock=clock)
         #: Counters of the run that the open segment will add to: links admitted and refused, pages truncated.
         self._segment_counts: Counter[str] = Counter()
         self._outlinks = Outlinks(Frontier.of(run, config), config, self._segment_counts)
@@ -186,6 +184,7 @@ class Parser:
             try:
                 begun_s = time.perf_counter()
                 page, found = self._read(raw, first + number)
+                passed("page_extracted")
                 self._metrics.parse_seconds.add(time.perf_counter() - begun_s)
             except BadEnvelope as exc:
                 # Trying again will not help.

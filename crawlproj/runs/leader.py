@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from crawlproj.errors import SetBack
 from crawlproj.model.run import RunState
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs.counters import RunCounters
@@ -43,7 +44,10 @@ class Leader:
     async def lead(self) -> bool:
         """Take or keep the leadership; returns whether we have it."""
         key = keys.leader(self.run.name)
-        return await hold_name(self.run.client, key, self.process, self.ttl_ms) is None
+        if await hold_name(self.run.client, key, self.process, self.ttl_ms) is not None:
+            return False
+        passed("lead_taken")
+        return True
 
     async def step(self) -> bool:
         """End the run if it is over; returns whether it did.
@@ -61,6 +65,7 @@ class Leader:
             self._quiet_since_s = None
             return False
         counters = await self.run.read_counters()
+        passed("counters_read")
         reached = limit_reached(run_map.limits, counters, run_map.ran_s)
         if reached:
             return await self._end(RunState.STOPPED, reached, None, generation)
@@ -95,6 +100,7 @@ class Leader:
             self._quiet_since_s = None
             if counters.outstanding == sum(counters.taken.values()):
                 await self.run.ask_to_commit()
+                passed("commit_asked")
             # Nothing more is fetched: only pages are left, or the queue is full.
             if counters.unstored and not counters.leased and not self._warned:
                 await self._warn_without_parser(counters.unstored)

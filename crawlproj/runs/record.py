@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.model.run import RunState
+from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
 from crawlproj.redisio.names import Holder, read_holders
@@ -201,7 +202,10 @@ class Run:
         Returns whether it did. Raises SetBack if *generation* is given and over.
         """
         was = await self._change_from((RunState.RUNNING,), state, reason, additions, generation)
-        return was == RunState.RUNNING
+        if was != RunState.RUNNING:
+            return False
+        passed("run_ended")
+        return True
 
     @asynccontextmanager
     async def adding(self) -> AsyncIterator[None]:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
+from crawlproj.observe.crashpoints import passed
 from crawlproj.storage.row import PageRow, check
 from crawlproj.storage.sink import SINKS, Sink
 
@@ -25,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 #: The suffix of uncommitted files.
 PART = ".part"
-#: What `SegmentWriter.commit` passes to `on_step`, in this order; "closed" and "renamed" once per format.
-COMMIT_STEPS = ("begun", "closed", "synced", "recorded", "renamed", "published")
 
 #: The suffix of published files whose record Redis has lost.
 WITHDRAWN = ".withdrawn"
@@ -55,13 +54,11 @@ class SegmentWriter:
         *,
         run_id: int = 0,
         clock: Callable[[], float] = time.monotonic,
-        on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
         self._directory = directory
         self._stem = f"{parser}-r{run_id:x}" if run_id else parser
         self._kinds = [SINKS[name] for name in formats]
         self._clock = clock
-        self._on_step = on_step
         self._number = 0
         self._since_s = 0.0
         self._sinks: list[Sink] = []
@@ -99,6 +96,7 @@ class SegmentWriter:
             for sink in self._sinks:
                 sink.append(row, page)
         self.rows += 1
+        passed("row_appended")
 
     async def commit(self, record: Callable[[str, int], Awaitable[None]]) -> None:
         """Close the open segment, if any, *record* its name and rows, and rename its files.
@@ -109,18 +107,18 @@ class SegmentWriter:
         """
         if not self._is_open:
             return
-        self._on_step("begun")
+        passed("commit_begun")
         if not self._is_closed:
             with self._disk_errors():
                 for sink in self._sinks:
                     sink.close()
-                    self._on_step("closed")
+                    passed("file_closed")
                 # The directory entries must be on disk before the record is.
                 _sync(self._directory)
             self._is_closed = True
-        self._on_step("synced")
+        passed("files_synced")
         await record(self.name, self.rows)
-        self._on_step("recorded")
+        passed("segment_recorded")
         self._unnamed += self._parts()
         self._forget()
         try:
@@ -178,10 +176,10 @@ class SegmentWriter:
         while self._unnamed:
             _rename(self._unnamed[0])
             del self._unnamed[0]
-            self._on_step("renamed")
+            passed("file_renamed")
             if not self._unnamed:
                 _sync(self._directory)
-                self._on_step("published")
+                passed("segment_published")
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:
@@ -221,6 +219,9 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
                 logger.warning(
                     "removed an uncommitted segment, its pages will be parsed again: %s", part.name
                 )
+            else:
+                continue
+            passed("file_recovered")
         except OSError as exc:
             raise StoreUnavailable(
                 f"Cannot clean up {part}, left by a crash: {exc.strerror or exc}. "

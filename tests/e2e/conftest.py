@@ -187,13 +187,13 @@ class Crew:
         verdict = self.referee(rules).verdict(min_gap_ms=delay_ms, twice_allowed=twice_at_most)
         assert verdict.ok, verdict.report()
 
-    def assert_content(self, *, twice_at_most: int = 0) -> None:
+    def assert_content(self, rules: Rules | None = None, *, twice_at_most: int = 0) -> None:
         """The referee finds no violations, and what was fetched is stored, once.
 
         *twice_at_most*: URLs that may have been fetched a second time, because a process that held them
         was killed while fetching.
         """
-        self.assert_polite(twice_at_most=twice_at_most)
+        self.assert_polite(rules, twice_at_most=twice_at_most)
         stored = Counter(page["url"] for page in self.pages())
         assert [url for url, count in stored.items() if count > 1] == []
         assert self.referee().expected - set(stored) == set()
@@ -294,15 +294,22 @@ def scrapy(tmp_path: Path, empty_redis_url: str) -> Iterator[Callable[..., Proce
     """Starts a scrapy command on the session's Redis: ``scrapy("crawl", "web", DOWNLOAD_DELAY="0")``.
 
     *environment* goes over the environment of the tests; REDIS_URL='' there means an embedded Redis.
+    *before* is a program that runs the command, with its arguments.
     """
     started: list[Process] = []
 
-    def start(*arguments: str, environment: dict[str, str] | None = None, **settings: str) -> Process:
+    def start(
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        before: Sequence[str] = (),
+        **settings: str,
+    ) -> Process:
         settings = QUICK | {"CRAWL_DATA": str(tmp_path / "data")} | settings
         process = Process(
             [*arguments, *(f"--set={name}={value}" for name, value in settings.items())],
             tmp_path / f"{arguments[0]}-{len(started)}.log",
             {"REDIS_URL": empty_redis_url} | (environment or {}),
+            before,
         )
         started.append(process)
         return process

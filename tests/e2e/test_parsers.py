@@ -9,7 +9,6 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,16 +27,14 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from crawlproj.storage.segments import COMMIT_STEPS
 from crawlproj.storage.sink import SINKS
+from tests.e2e.dying import Crash, killed_at
 
 pytestmark = pytest.mark.e2e
 
 T = TypeVar("T")
 RUN = "web"
 PARTITIONS = 64
-PROJECT = Path(__file__).parents[2]
-DYING_PARSER = Path(__file__).with_name("dying_parser.py")
 WORDS = "<p>" + "The quick brown fox jumps over the lazy dog, and then it rests a while. " * 12 + "</p>"
 #: Its end makes this expression try all ways to split the rest, which takes for ever.
 HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
@@ -263,25 +260,23 @@ def test_parsers_killed_at_random_moments_lose_no_page_and_store_none_twice(
     pages.assert_stored_once(formats.split(","))
 
 
-@pytest.mark.parametrize(
-    ("step", "count"),
-    [(step, count) for step in COMMIT_STEPS for count in ((1, 2) if step in ("closed", "renamed") else (1,))],
-)
-def test_a_parser_killed_at_any_step_of_a_commit_loses_no_page_and_stores_none_twice(
-    pages: Pages, step: str, count: int
+def test_a_parser_killed_at_every_step_of_a_commit_loses_no_page_and_stores_none_twice(
+    pages: Pages, scrapy: Callable[..., Any], settle: Callable[..., None], tmp_path: Path
 ) -> None:
-    pages.put(range(40))
-    program = [sys.executable, str(DYING_PARSER), pages.url, str(pages.data)]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    pages.put(range(200))
+    steps = (
+        "commit_begun file_closed file_closed:2 files_synced segment_recorded file_renamed file_renamed:2 "
+        "segment_published"
+    )
+    plan = [Crash.read(step, "both") for step in steps.split()]
+    settings = {"PAGE_STORE": "parquet,jsonl", "CRAWL_PARSE_BATCH": "8", "CRAWL_SEGMENT_PAGES": "16"}
 
-    died = subprocess.run([*program, step, str(count)], env=environment, timeout=60, check=False)
-    recorded = pages.segments()
-    after = subprocess.run([*program, "never", "1"], env=environment, timeout=60, check=False)
+    parser = scrapy(
+        "parser", before=killed_at(plan, tmp_path / "deaths"), **settings, CRAWL_SEGMENT_SECONDS="1"
+    )
+    settle(parser)
 
-    assert died.returncode == -signal.SIGKILL
-    assert len(recorded) == (COMMIT_STEPS.index(step) >= COMMIT_STEPS.index("recorded"))
-    assert after.returncode == 0
-    assert recorded <= pages.segments()
+    assert (tmp_path / "deaths").read_text().split() == [crash.point for crash in plan]
     pages.assert_stored_once(("parquet", "jsonl"))
 
 

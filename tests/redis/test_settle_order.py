@@ -6,6 +6,7 @@ import asyncio
 
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
+from crawlproj.politeness.pacing import DelayRules
 from crawlproj.politeness.robots import KnownRules, RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -53,6 +54,26 @@ async def test_a_page_whose_links_redis_refused_is_not_settled_until_it_has_them
     assert written(events) == ["admit_urls", "settle_urls"]
     counters = await shards.read_counters()
     assert (counters.admitted, counters.fetched, counters.waiting, counters.leased) == (2, 1, 1, 0)
+
+
+async def test_a_domain_is_parked_before_the_lease_that_failed_is_settled(
+    shards: Shards, events: list[str]
+) -> None:
+    await shards.admit(PAGE)
+    shard = await shards.open(limits=LONG, rules=DelayRules(0.0, give_up=1, parked_s=600.0))
+    lease = await shard.take_one()
+    events.clear()
+
+    shard.fail(lease)
+    await until(lambda: "settle_urls" in events)
+
+    # The other way round, a shard killed in between would leave a run that waits for the domain.
+    assert [name for name in events if name in ("park_domains", "settle_urls")] == [
+        "park_domains",
+        "settle_urls",
+    ]
+    counters = await shards.read_counters()
+    assert (counters.waiting, counters.counts["parked"]) == (0, 1)
 
 
 async def test_a_crawl_delay_read_from_redis_is_published_before_the_first_request_has_ended(

@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crawlproj.errors import CrawlError, StoreUnavailable
+from crawlproj.observe import crashpoints
 from crawlproj.storage import read_pages
-from crawlproj.storage.segments import COMMIT_STEPS, SegmentWriter, recover, unfinished
+from crawlproj.storage.segments import SegmentWriter, recover, unfinished
 from crawlproj.storage.sink import SINKS
 
 if TYPE_CHECKING:
     from tests.unit.storage.conftest import MakePage
 
 ALL = list(SINKS)
+#: The crash points of a commit in their order; those of a file are passed once per sink.
+COMMIT_POINTS = (
+    "commit_begun",
+    "file_closed",
+    "files_synced",
+    "segment_recorded",
+    "file_renamed",
+    "segment_published",
+)
 
 
 class PowerCut(BaseException):
@@ -193,39 +203,42 @@ async def test_a_row_that_no_format_can_hold_is_refused_alone(
     assert record.segments == {"p-1-000001": 2}
 
 
-async def test_the_steps_of_a_commit_are_reported_in_order(
-    record: Record, tmp_path: Path, a_page: MakePage
+async def test_the_points_of_a_commit_are_passed_in_order(
+    record: Record, tmp_path: Path, a_page: MakePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps: list[str] = []
-    writer = SegmentWriter(tmp_path, "p", ALL, on_step=steps.append)
+    passed: list[str] = []
+    writer = SegmentWriter(tmp_path, "p", ALL)
     writer.append(*a_page())
+    monkeypatch.setattr(crashpoints, "watcher", passed.append)
 
     await writer.commit(record)
 
-    assert list(dict.fromkeys(steps)) == list(COMMIT_STEPS)
-    assert steps.count("closed") == steps.count("renamed") == len(ALL)
+    assert tuple(dict.fromkeys(passed)) == COMMIT_POINTS
+    assert passed.count("file_closed") == passed.count("file_renamed") == len(ALL)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-@pytest.mark.parametrize("step", COMMIT_STEPS)
-async def test_a_crash_after_any_step_leaves_all_files_of_a_segment_or_none(
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+async def test_a_crash_at_any_point_leaves_all_files_of_a_segment_or_none(
     record: Record,
     tmp_path: Path,
     a_page: MakePage,
-    step: str,
+    point: str,
     nth: int,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met = 0
 
     def cut(now: str) -> None:
         nonlocal met
-        met += now == step
-        if met == nth:
+        met += now == point
+        if now == point and met == nth:
             raise PowerCut
 
-    writer = SegmentWriter(tmp_path, "p", ALL, on_step=cut)
+    writer = SegmentWriter(tmp_path, "p", ALL)
     writer.append(*a_page("http://a.test/1"))
+    monkeypatch.setattr(crashpoints, "watcher", cut)
     try:
         await writer.commit(record)
     except PowerCut:
