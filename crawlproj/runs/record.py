@@ -67,7 +67,7 @@ class Run:
         self.client = client
         self.name = name
         self.partitions = partitions
-        #: When it was created: tells it from an earlier run of the same name.
+        #: When it was created: another one for an earlier run of the same name.
         self.created_ms = created_ms
         # A running total of promises returned, so that a repeated call changes nothing.
         self._instance = secrets.token_hex(6)

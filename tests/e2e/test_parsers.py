@@ -136,7 +136,7 @@ class Pages:
         assert admitted == len(self.links)
         # No queue, no list of a parser, and nothing that could lock out anybody.
         partition = {"meta", "ready", "domains", "seen", "q"}
-        assert kinds - partition <= {"runs", "run", "segments", "page-counters", *beside}
+        assert kinds - partition <= {"runs", "run", "segments", "page-counters", "witness", *beside}
 
     async def _read_frontier(self, client: RedisClient) -> tuple[Counter[str], set[str], int]:
         names: list[str] = []

@@ -77,7 +77,7 @@ def test_an_unknown_script_is_refused_and_the_known_ones_are_named(tmp_path: Pat
         ("-- step:\nreturn 1\n", "must open with '-- step: "),
         ("-- step: x.\n-- KEYS[2] b\nreturn 1\n", r"line 2 must declare '-- KEYS\[1\]"),
         ("-- step: x.\n-- KEYS[1] a\n-- KEYS[1] b\nreturn 1\n", r"line 3 must declare '-- KEYS\[2\]"),
-        ("-- step: x.\n-- KEYS[1..] many\nreturn 1\n", r"line 2 must declare '-- KEYS\[1\]"),
+        ("-- step: x.\n-- KEYS[2..] many\nreturn 1\n", r"line 2 must declare '-- KEYS\[1\]"),
     ],
 )
 def test_a_wrong_header_is_refused_with_what_would_be_right(
