@@ -46,6 +46,10 @@ class RunPaths:
         return self.directory / "pages"
 
     @property
+    def spills(self) -> Path:
+        return self.directory / "spills"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 

@@ -68,11 +68,17 @@ class PageQueue:
         return taken
 
     async def commit(
-        self, parser: str, segment: str, count: int, counters: Mapping[str, int] | None = None
+        self,
+        parser: str,
+        segment: str,
+        count: int,
+        counters: Mapping[str, int] | None = None,
+        spill: tuple[str, str] = ("", ""),
     ) -> None:
         """Acknowledge the *count* oldest pages of *parser* and record *segment*, in one step.
 
-        Repeating it is safe. Raises Fenced when the pages were reclaimed: discard the segment then.
+        *spill* is the file that their links are in if these were not admitted, and its record. Repeating it
+        is safe. Raises Fenced when the pages were reclaimed: discard the segment then.
         """
         amounts = [part for item in (counters or {}).items() for part in item]
         await self._client.run(
@@ -81,10 +87,15 @@ class PageQueue:
                 keys.pages_taken(self._run, parser),
                 keys.segments(self._run),
                 keys.page_counters(self._run),
+                keys.spills(self._run),
             ],
-            [segment, count, *amounts],
+            [segment, count, *spill, *amounts],
         )
         self._held[parser] -= count
+
+    async def record_spill(self, spill: tuple[str, str]) -> None:
+        """Record a file of links whose pages are not in a segment: they could not be stored."""
+        await self._client.run("write_fields", [keys.spills(self._run)], [0, *spill])
 
     async def fail(self, parser: str, raw: bytes, letter: DeadLetter, most_attempts: int) -> bool:
         """Return a page that *parser* could not parse to the end of the queue for another attempt.

@@ -18,7 +18,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from crawlproj.config import Config
-from crawlproj.errors import BadSetting, RedisRefused
+from crawlproj.errors import BadSetting, RedisFull, RedisRefused
 from crawlproj.redisio import embedded
 from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_temporary, text_of
 from crawlproj.redisio.connection import Argument, Command, Connector, exchange
@@ -106,11 +106,16 @@ class RedisClient:
         return answer
 
     async def run_many(
-        self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]
+        self,
+        script: str,
+        calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
+        *,
+        waits_for_room: bool = True,
     ) -> list[Any]:
         """Run *script* once per call, in one round trip; answers in the order of *calls*.
 
-        If one of them fails, all are carried out, then the first error is raised.
+        If one of them fails, all are carried out, then the first error is raised. Without *waits_for_room*
+        a full Redis raises RedisFull at once; some of the calls may have been carried out.
         """
         step = self._scripts[script]
         commands: list[Command] = []
@@ -120,19 +125,24 @@ class RedisClient:
                     f"{script}.lua takes {len(step.keys)} keys {step.keys}, not {len(keys)}: {keys}."
                 )
             commands.append(("EVALSHA", step.sha, len(keys), *keys, *args))
-        return await self._shielded(self._answers(commands, load=("SCRIPT LOAD", step.text)))
+        return await self._shielded(
+            self._answers(commands, load=("SCRIPT LOAD", step.text), waits_for_room=waits_for_room)
+        )
 
     async def command(self, *args: Argument) -> Any:
         [answer] = await self._shielded(self._answers([args]))
         return answer
 
-    async def pipeline(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Any]:
+    async def pipeline(
+        self, commands: Sequence[Command], *, transaction: bool = False, waits_for_room: bool = True
+    ) -> list[Any]:
         """Send several commands in one round trip; with *transaction*, all take effect or none.
 
-        Without it they must not depend on each other: one that Redis cannot serve now is retried alone.
+        Without it they must not depend on each other: one that Redis cannot serve now is retried alone, or
+        raises RedisFull as in `run_many`.
         """
         if not transaction:
-            return await self._shielded(self._answers(commands))
+            return await self._shielded(self._answers(commands, waits_for_room=waits_for_room))
         if not commands:
             return []
         return await self._shielded(self._transaction([("MULTI",), *commands, ("EXEC",)]))
@@ -233,7 +243,9 @@ class RedisClient:
         task.add_done_callback(self._calls.discard)
         return await asyncio.shield(task)
 
-    async def _answers(self, commands: Sequence[Command], *, load: Command | None = None) -> list[Any]:
+    async def _answers(
+        self, commands: Sequence[Command], *, load: Command | None = None, waits_for_room: bool = True
+    ) -> list[Any]:
         """Return the answers in the order of *commands*; *load* is sent first if Redis lacks the script."""
         answers: list[Any] = [None] * len(commands)
         unanswered = list(range(len(commands)))
@@ -258,7 +270,12 @@ class RedisClient:
                         unanswered.append(i)
                         not_now = text
             if not_now:
-                await self._check_room(received, answer_s)
+                try:
+                    await self._check_room(received, answer_s)
+                except Full as exc:
+                    if waits_for_room:
+                        raise
+                    raise RedisFull(f"Redis at {self.where} {exc}.") from exc
                 raise NotNow(not_now)
 
         while unanswered:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from crawlproj.model.spill import SpillRecord
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.runs.record import Run
@@ -16,9 +18,10 @@ async def status_of(run: Run) -> dict[str, Any]:
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
     partitions = range(run.partitions)
     memory = await run.client.read_memory()
-    page_counters, *sizes = await run.client.pipeline(
+    page_counters, spills, *sizes = await run.client.pipeline(
         [
             ("HGETALL", keys.page_counters(run.name)),
+            ("HGETALL", keys.spills(run.name)),
             *(("ZCARD", keys.parked(run.name, p)) for p in partitions),
             *(("ZCARD", keys.trapped(run.name, p)) for p in partitions),
         ]
@@ -52,6 +55,9 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
+        "links_spilled": counters.spilled,
+        # The files they are in; each is on the disk of its host.
+        "spill_files": [_spill(name, record) for name, record in sorted(pairs(spills))],
         "partitions": run.partitions,
         "partitions_owned": counters.owned,
         "shards": run_map.shards,
@@ -66,3 +72,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
     }
+
+
+def _spill(name: str, record: str) -> dict[str, Any]:
+    return {"file": name, **asdict(SpillRecord.decode(record))}

@@ -82,6 +82,7 @@ def make_feed(
             config.page_queue_hard,
             config.page_queue_soft_bytes,
             config.page_queue_hard_bytes,
+            redis_share=(1 + config.spill_share) / 2,
         ),
     )
     frontier = Frontier.of(run, config)

@@ -49,6 +49,7 @@ def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) ->
         f"waiting {status['waiting']:,}  leased {status['leased']:,}  "
         f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
+        + (f"  on disk {status['links_spilled']:,} links" if status.get("links_spilled") else "")
         + (f"\n{status['redis_full']}" if status.get("redis_full") else "")
     )
 

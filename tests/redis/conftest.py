@@ -111,8 +111,10 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     run_many = RedisClient.run_many
 
-    async def run_and_record(self: RedisClient, script: str, calls: Sequence[Any]) -> list[Any]:
-        answers = await run_many(self, script, calls)
+    async def run_and_record(
+        self: RedisClient, script: str, calls: Sequence[Any], **options: Any
+    ) -> list[Any]:
+        answers = await run_many(self, script, calls, **options)
         seen.append(script)
         return answers
 

@@ -13,6 +13,7 @@
 --          then per lease: token, fails, delay, ms until its domain is due}
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return fenced(ARGV[1], meta[1]) end
+write_when_full(KEYS[1])
 local now, room, chain, chain_ms = clock(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, behind = tonumber(meta[2] or 0), tonumber(ARGV[7])
 local number, reply, size = first, {0}, 1
