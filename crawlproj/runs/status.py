@@ -55,9 +55,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
-        "links_spilled": counters.spilled,
-        # The files they are in; each is on the disk of its host.
-        "spill_files": [_spill(name, record) for name, record in sorted(pairs(spills))],
+        **_spilled(dict(pairs(spills))),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,
         "shards": run_map.shards,
@@ -74,5 +72,10 @@ async def status_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _spill(name: str, record: str) -> dict[str, Any]:
-    return {"file": name, **asdict(SpillRecord.decode(record))}
+def _spilled(records: dict[str, str]) -> dict[str, Any]:
+    """Return how many links wait on disk, and in which files; each is on the disk of its host."""
+    spills = {name: SpillRecord.decode(record) for name, record in sorted(records.items())}
+    return {
+        "links_spilled": sum(spill.links for spill in spills.values()),
+        "spill_files": [{"file": name, **asdict(spill)} for name, spill in spills.items()],
+    }
