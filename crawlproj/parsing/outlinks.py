@@ -15,7 +15,6 @@ from crawlproj.model.run import RunPaths
 from crawlproj.parsing.extract import Extract
 from crawlproj.parsing.known import KnownLinks
 from crawlproj.parsing.spill import SpilledLinks, SpillWriter
-from crawlproj.redisio.watch import RoomWatch
 from crawlproj.runs import Run
 
 #: How many links that look like traps are kept per batch for review; all are counted.
@@ -38,9 +37,9 @@ class Outlinks:
     ) -> None:
         directory = RunPaths(config.data, run.name).spills
         self._frontier = Frontier.of(run, config)
-        self.room = RoomWatch(run.client, config.spill_share, clock)
         self.spill = SpillWriter(directory, parser)
-        self.spilled = SpilledLinks(run, self._frontier, directory, self.room, clock)
+        self.spilled = SpilledLinks(run, self._frontier, directory, config.spill_share, clock)
+        self.room = self.spilled.room
         self._max_redirects = config.max_redirects
         self._counts = counts
         self._rules, self._exclusions = load_rules(config)

@@ -28,6 +28,7 @@ from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunState
 from crawlproj.model.spill import SpillRecord
 from crawlproj.redisio import keys
+from crawlproj.redisio.room import brim_of
 from crawlproj.redisio.watch import LOOK_S, RoomWatch
 from crawlproj.runs import Run
 from crawlproj.storage.partfile import PartFile, sync_directory
@@ -114,7 +115,8 @@ class SpillWriter:
 class SpilledLinks:
     """Admits the links of recorded spill files in *directory*, the oldest file first, when there is room.
 
-    A file is read by one parser at a time.
+    There is none, and links are spilled, while Redis uses *share* of its memory or more: see ``room``. A file
+    is read by one parser at a time.
     """
 
     def __init__(
@@ -122,31 +124,28 @@ class SpilledLinks:
         run: Run,
         frontier: Frontier,
         directory: Path,
-        room: RoomWatch,
+        share: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._frontier = frontier
         self._directory = directory
-        self._room = room
+        self.room = RoomWatch(run.client, share, clock)
+        self._brim = RoomWatch(run.client, brim_of(share), clock)
         self._clock = clock
         self._looked_s = -math.inf
         self._name = ""
         #: Open, and locked, while its links are being admitted.
         self._file: BinaryIO | None = None
-        self._has_warned = False
+        self._has_warned = self._is_filling = False
 
     async def admit(self, *, is_idle: bool) -> int | None:
         """Admit a batch of links, if there are any and Redis has room; returns how many were new.
 
-        None: nothing was done. When nothing but spilled links is left, waiting frees no memory: then a
-        parser that *is_idle* admits a batch although Redis is short of room, so that the crawl goes on.
+        None: nothing was done. *is_idle*: there were no pages to parse.
         """
         file = self._file or await self._open_oldest()
-        if file is None:
-            return None
-        is_short = await self._room.is_short() or await self._room.look()
-        if is_short and not (is_idle and await self._is_rest()):
+        if file is None or not await self._may_admit(is_idle):
             return None
         start = file.tell()
         batch = list(islice(file, _BATCH))
@@ -157,10 +156,12 @@ class SpilledLinks:
             new = await self._admit(batch)
         except RedisFull as exc:
             file.seek(start)
-            self._room.note_full()
-            if is_short and not self._has_warned:
+            self.room.note_full()
+            self._is_filling = False
+            # If some were admitted before it was full, the crawl goes on.
+            if not self._has_warned and await self._is_rest():
                 self._has_warned = True
-                logger.error("spilled links cannot be admitted, the URLs seen so far fill Redis: %s", exc)
+                logger.error("links on disk cannot be admitted, the URLs seen so far fill Redis: %s", exc)
             return None
         self._has_warned = False
         return new
@@ -205,7 +206,21 @@ class SpilledLinks:
                 file.close()
         return None
 
+    async def _may_admit(self, is_idle: bool) -> bool:
+        """Whether Redis has room, or waiting for it is in vain because only spilled links are left.
+
+        Then what is left of its memory is used, half of it: the URLs seen so far do not become fewer.
+        """
+        if not (await self.room.is_short() or await self.room.look()):
+            return True
+        if is_idle and await self._is_rest():
+            self._is_filling = True
+        elif self._is_filling:
+            self._is_filling = not await self._brim.look()
+        return self._is_filling
+
     async def _is_rest(self) -> bool:
+        """Whether nothing is left of the run but spilled links."""
         counters = await self._run.read_counters()
         return counters.outstanding == counters.spilled
 

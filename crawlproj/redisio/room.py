@@ -41,6 +41,11 @@ class Memory:
         )
 
 
+def brim_of(share: float) -> float:
+    """Return the share from which on Redis is nearly full: half-way between *share* and all."""
+    return (1 + share) / 2
+
+
 class Room:
     """Whether Redis is short of room: from *share* of its limit on, until it is a little below that."""
 

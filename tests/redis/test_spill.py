@@ -24,7 +24,6 @@ from crawlproj.parsing.worker import Parser
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
-from crawlproj.redisio.watch import RoomWatch
 from crawlproj.runs import Run, RunState, status_of
 from crawlproj.runs.leader import Leader
 from crawlproj.runs.overview import overview_of
@@ -135,8 +134,7 @@ async def make_links(run: Run, directory: Path) -> AsyncIterator[MakeLinks]:
         return float(next(seconds))
 
     def make() -> SpilledLinks:
-        room = RoomWatch(run.client, 0.85, clock)
-        made.append(SpilledLinks(run, Frontier(run.client, RUN, PARTITIONS), directory, room, clock))
+        made.append(SpilledLinks(run, Frontier(run.client, RUN, PARTITIONS), directory, 0.85, clock))
         return made[-1]
 
     yield make
