@@ -226,7 +226,9 @@ class Feed:
         # Candidates and settlements stay in their lists until Redis has them: a step that failed is repeated.
         dispatcher, leases = self.dispatcher, self.dispatcher.leases
         while candidates := list(dispatcher.candidates):
-            await self.frontier.admit(candidates)
+            # Where redirects lead must not hold up settlements; what a spider's code finds waits for room.
+            are_few = not any(candidate.extra.request for candidate in candidates)
+            await self.frontier.admit(candidates, even_when_full=are_few)
             del dispatcher.candidates[: len(candidates)]
         was_full = leases.is_full
         # Those that come meanwhile wait for the next turn.

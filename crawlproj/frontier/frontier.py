@@ -90,13 +90,16 @@ class Frontier:
             trapped_urls=config.parked_urls,
         )
 
-    async def admit(self, candidates: Iterable[Candidate], *, waits_for_room: bool = True) -> Admitted:
+    async def admit(
+        self, candidates: Iterable[Candidate], *, waits_for_room: bool = True, even_when_full: bool = False
+    ) -> Admitted:
         """Admit *candidates* that are new. Any process may, at any time.
 
         Without *waits_for_room* a full Redis raises RedisFull at once, with any of them admitted.
+        *even_when_full* is for a few that cannot wait: Redis takes them beyond its limit.
         """
         calls = [
-            (self._admit_keys(partition), [*self._admit_head(partition), *arguments])
+            (self._admit_keys(partition), [*self._admit_head(partition), int(even_when_full), *arguments])
             for partition, arguments in self._grouped(candidates)
         ]
         if not calls:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from crawlproj.config import load_config
-from crawlproj.model.records import Lease, Page
+from crawlproj.model.extra import Extra
+from crawlproj.model.records import Candidate, Lease, Page
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
@@ -97,6 +98,22 @@ async def test_a_shard_drains_a_frontier_that_fills_redis_itself(shards: Shards,
     )
     assert not client.retry.is_waiting
     assert (await shards.read_counters()).outstanding == 0
+
+
+async def test_where_a_redirect_leads_is_admitted_and_its_page_settled_on_a_full_redis(
+    shards: Shards, client: RedisClient
+) -> None:
+    await shards.admit("https://a.test/")
+    shard = await shards.open(limits=LIMITS)
+    lease = await shard.take_one()
+    await client.command("CONFIG SET", "maxmemory", 1)
+
+    shard.dispatcher.add([Candidate("https://b.test/", extra=Extra(hops=1))])
+    shard.fetch(lease, status=301, page=b"page")
+
+    target = await shard.take_one()
+    assert target.url == "https://b.test/"
+    assert await client.command("LLEN", keys.pages(RUN)) == 1
 
 
 def page_of(lease: Lease) -> bytes:

@@ -435,6 +435,26 @@ async def test_when_nothing_else_is_left_links_are_admitted_although_redis_is_sh
     assert (busy, idle) == (None, 1)
 
 
+@pytest.mark.parametrize(("share", "second"), [(0.88, 1), (0.96, None)])
+async def test_then_half_of_what_is_left_of_redis_is_used(
+    client: RedisClient,
+    run: Run,
+    directory: Path,
+    make_links: MakeLinks,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+    second: int | None,
+) -> None:
+    monkeypatch.setattr("crawlproj.parsing.spill._BATCH", 1)
+    await record(run, spill_of(directory, "p", "http://b.test/", "http://c.test/"))
+    links = make_links()
+    await set_share(client, share)
+
+    admitted = [await links.admit(is_idle=True), await links.admit(is_idle=True)]
+
+    assert admitted == [1, second]
+
+
 async def test_only_if_that_is_impossible_an_error_says_to_raise_maxmemory(
     client: RedisClient,
     run: Run,
