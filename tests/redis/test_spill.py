@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import itertools
 import logging
@@ -480,8 +481,9 @@ async def test_a_full_redis_refuses_at_once_what_is_not_to_wait(client: RedisCli
     client.retry._wait_s = 60
     await client.command("CONFIG SET", "maxmemory", 1)
 
+    admitting = Frontier(client, RUN, 1).admit([Candidate("http://b.test/")], waits_for_room=False)
     with pytest.raises(RedisFull, match="Raise maxmemory"):
-        await Frontier(client, RUN, 1).admit([Candidate("http://b.test/")], waits_for_room=False)
+        await asyncio.wait_for(admitting, 5)
 
 
 # -- the run --
