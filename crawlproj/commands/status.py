@@ -16,7 +16,7 @@ from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
 from crawlproj.runs import Run
 from crawlproj.runs.overview import domains_of, overview_of
-from crawlproj.supervisor.progress import aligned
+from crawlproj.supervisor.progress import aligned, room_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -146,7 +146,7 @@ def table_of(status: dict[str, Any]) -> list[str]:
 
 
 def _head(status: dict[str, Any]) -> list[str]:
-    from crawlproj.supervisor.view import duration, room_lines, size
+    from crawlproj.supervisor.view import duration, size
 
     alive = ", ".join(f"{number} ({process})" for number, process in status["shards_alive"].items())
     limit = f" of {size(status['redis_memory_max_bytes'])}" if status["redis_memory_max_bytes"] else ""

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, aligned, progress_line
+from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines
 
 #: Seconds between lines without a terminal.
 _LINE_EVERY_S = 5.0
@@ -117,17 +117,6 @@ def lines_of(status: dict[str, Any], limits: Limits, pace: Pace, seconds: float)
         lines += [("", ""), (head, "quiet"), *((row, "") for row in rows)]
     lines[1:1] = [(line, "error") for line in room_lines(status)]
     lines += [(f"{name}: {error}", "error") for name, error in last_errors(status.get("processes", ()))]
-    return lines
-
-
-def room_lines(status: dict[str, Any]) -> list[str]:
-    """Return what to know of the memory of Redis when it is short, and of links that wait for it on disk."""
-    lines = [status["redis_full"]] if status.get("redis_full") else []
-    memory = f"{size(status.get('redis_memory_bytes', 0))} of {size(status.get('redis_memory_max_bytes', 0))}"
-    if status.get("admission_waits"):
-        lines.append(f"Redis is short of room ({memory}): new links wait on disk")
-    if spilled := status.get("links_spilled"):
-        lines.append(f"links on disk, to be admitted when Redis has room: {spilled:,}")
     return lines
 
 

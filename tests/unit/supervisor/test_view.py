@@ -287,3 +287,18 @@ def test_columns_are_aligned_and_the_last_is_left_as_it_is() -> None:
 
 def test_what_can_be_printed_stays() -> None:
     assert printable("naïve 中文 ok") == "naïve 中文 ok"
+
+
+def test_a_redis_short_of_room_and_links_on_disk_are_shown() -> None:
+    short = {
+        "admission_waits": True,
+        "redis_memory_bytes": 870_000_000,
+        "redis_memory_max_bytes": 1_000_000_000,
+    }
+
+    lines = [line for line, _ in lines_of(STATUS | short | {"links_spilled": 1234}, Limits(), Pace(), 1.0)]
+
+    assert lines[1:3] == [
+        "Redis is short of room (870 MB of 1.0 GB): new links wait on disk",
+        "links on disk, to be admitted when Redis has room: 1,234",
+    ]
