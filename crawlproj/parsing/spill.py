@@ -67,7 +67,7 @@ class SpillWriter:
         """Write links, and those that look like traps, into the open file; starts one when none is open."""
         links = [(link.url, link.depth, link.extra.encode(), "") for link in candidates]
         links += ((url, depth, "", reason) for url, (depth, reason) in traps.items())
-        with self._disk_errors():
+        with _disk_errors(self._directory):
             if self._file is None:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 self._number += 1
@@ -79,7 +79,7 @@ class SpillWriter:
         """Return the name of the open file, which is on disk now, and its record; '' twice without one."""
         if self._file is None:
             return "", ""
-        with self._disk_errors():
+        with _disk_errors(self._directory):
             if not self._file.closed:
                 self._file.sync_and_close()
                 sync_directory(self._directory)
@@ -95,21 +95,8 @@ class SpillWriter:
         """Remove the open file: its pages will be parsed again. Never raises."""
         if self._file is not None:
             self._file.abandon()
-            try:
-                self._file.path.unlink(missing_ok=True)
-            except OSError as exc:
-                logger.warning("cannot remove discarded links, the next parser will: %s", exc)
+            _remove(self._file.path)
         self.forget()
-
-    @contextmanager
-    def _disk_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as exc:
-            raise StoreUnavailable(
-                f"Cannot write links to {exc.filename or self._directory}: {exc.strerror or exc}. "
-                "Free some space, or make the directory writable."
-            ) from exc
 
 
 class SpilledLinks:
@@ -175,7 +162,7 @@ class SpilledLinks:
         alive, recorded = await living(), await self._recorded()
         for path, match in paths.items():
             if match["parser"] not in alive and path.name not in recorded:
-                path.unlink(missing_ok=True)
+                _remove(path)
                 logger.warning("removed links that were not committed: %s", path.name)
 
     async def close(self) -> None:
@@ -186,7 +173,7 @@ class SpilledLinks:
             recorded = await self._recorded()
             for path in kept:
                 if path.name.removesuffix(ADMITTED) not in recorded:
-                    path.unlink(missing_ok=True)
+                    _remove(path)
 
     async def _open_oldest(self) -> BinaryIO | None:
         """Open and lock the oldest recorded file that no other parser reads."""
@@ -248,9 +235,10 @@ class SpilledLinks:
         would find nothing.
         """
         path = self._directory / self._name
-        if path.exists():
-            path.rename(path.with_name(path.name + ADMITTED))
-            sync_directory(self._directory)
+        with _disk_errors(self._directory):
+            if path.exists():
+                path.rename(path.with_name(path.name + ADMITTED))
+                sync_directory(self._directory)
         await self._run.client.command("HDEL", keys.spills(self._run.name), self._name)
         logger.info("spilled links admitted: %s", self._name)
         self._close_file()
@@ -276,6 +264,24 @@ class SpilledLinks:
                     # Renamed or removed by another parser.
                     continue
         return sorted(written, key=written.__getitem__)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        logger.warning("cannot remove links that are not needed, the next parser will: %s", exc)
+
+
+@contextmanager
+def _disk_errors(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"Cannot write links to {exc.filename or directory}: {exc.strerror or exc}. "
+            "Free some space, or make the directory writable."
+        ) from exc
 
 
 def _lock(path: Path) -> BinaryIO | None:

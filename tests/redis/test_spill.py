@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import itertools
 import logging
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crawlproj.config import load_config
-from crawlproj.errors import Fenced, RedisFull
+from crawlproj.errors import Fenced, RedisFull, StoreUnavailable
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate, Page
 from crawlproj.model.run import RunPaths
@@ -112,6 +113,11 @@ def stored(tmp_path: Path) -> list[str]:
 
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def damage(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"[half a line\n")
 
 
 def spill_of(directory: Path, parser: str, *urls: str) -> SpillWriter:
@@ -412,6 +418,34 @@ async def test_links_are_there_when_redis_is_set_back_and_gone_when_the_run_has_
 
     assert again == 1
     assert names(directory) == []
+
+
+async def test_a_damaged_line_is_logged_and_the_others_are_admitted(
+    run: Run, directory: Path, make_links: MakeLinks, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = spill_of(directory, "p", "http://b.test/", "http://c.test/")
+    damage(directory / writer.name)
+    await record(run, writer)
+
+    assert await make_links().admit(is_idle=False) == 2
+    assert "ignoring a damaged line of p-000001.links" in caplog.text
+
+
+async def test_a_disk_that_refuses_the_new_name_is_waited_for_and_the_record_stays(
+    run: Run, directory: Path, make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    await record(run, spill_of(directory, "p", "http://b.test/"))
+    links = make_links()
+    await links.admit(is_idle=False)
+    monkeypatch.setattr(Path, "rename", refuse)
+
+    with pytest.raises(StoreUnavailable, match="Read-only"):
+        await links.admit(is_idle=False)
+
+    assert await spilled(run) == 1
 
 
 async def test_nothing_is_admitted_while_redis_is_short_of_room_and_urls_wait(
