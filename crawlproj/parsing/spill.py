@@ -121,7 +121,9 @@ class SpilledLinks:
         self._brim = RoomWatch(run.client, brim_of(share), clock)
         self._clock = clock
         self._looked_s = -math.inf
-        self._name = ""
+        self._name, self._record = "", b""
+        #: How many calls Redis had left unanswered when the open file was last read from its beginning.
+        self._failures = 0
         #: Open, and locked, while its links are being admitted.
         self._file: BinaryIO | None = None
         self._has_warned = self._is_filling = False
@@ -134,6 +136,8 @@ class SpilledLinks:
         file = self._file or await self._open_oldest()
         if file is None or not await self._may_admit(is_idle):
             return None
+        if self._is_doubtful():
+            file.seek(0)
         start = file.tell()
         batch = list(islice(file, _BATCH))
         if not batch:
@@ -187,8 +191,9 @@ class SpilledLinks:
             name = path.name.removesuffix(ADMITTED)
             if name in recorded and (file := _lock(path)):
                 # Another parser may have admitted it meanwhile.
-                if await self._run.client.command("HEXISTS", keys.spills(self._run.name), name):
-                    self._name, self._file = name, file
+                record = await self._run.client.command("HGET", keys.spills(self._run.name), name)
+                if record is not None:
+                    self._name, self._record, self._file = name, record, file
                     return file
                 file.close()
         return None
@@ -239,10 +244,20 @@ class SpilledLinks:
             if path.exists():
                 path.rename(path.with_name(path.name + ADMITTED))
                 sync_directory(self._directory)
-        await self._run.client.command("HDEL", keys.spills(self._run.name), self._name)
+        client, spills = self._run.client, keys.spills(self._run.name)
+        await client.command("HDEL", spills, self._name)
+        if self._is_doubtful():
+            await client.run("write_fields", [spills], [0, self._name, self._record])
+            file.seek(0)
+            return
         logger.info("spilled links admitted: %s", self._name)
         self._close_file()
         self._looked_s = -math.inf
+
+    def _is_doubtful(self) -> bool:
+        """Whether Redis may have been set back, and lost links of the open file: it is read again then."""
+        before, self._failures = self._failures, self._run.client.retry.failures
+        return before != self._failures
 
     def _close_file(self) -> None:
         if self._file is not None:

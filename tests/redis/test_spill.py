@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -418,6 +419,42 @@ async def test_links_are_there_when_redis_is_set_back_and_gone_when_the_run_has_
 
     assert again == 1
     assert names(directory) == []
+
+
+@pytest.mark.parametrize("step", ["between batches", "while the record is removed"])
+async def test_a_file_is_read_again_if_redis_may_have_been_set_back_meanwhile(
+    client: RedisClient,
+    run: Run,
+    directory: Path,
+    make_links: MakeLinks,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    """Redis loses what was admitted at *step*, and a call goes unanswered, as when it is restarted."""
+
+    async def set_back() -> None:
+        await client.pipeline([("UNLINK", key) for key in await command("KEYS", "*:p*}:*")])
+        client.retry.failures += 1
+
+    async def set_back_first(*arguments: Any) -> Any:
+        if arguments[0] == "HDEL":
+            monkeypatch.undo()
+            await set_back()
+        return await command(*arguments)
+
+    await record(run, spill_of(directory, "p", "http://b.test/", "http://c.test/"))
+    links, command = make_links(), client.command
+    await links.admit(is_idle=False)
+    if step == "between batches":
+        await set_back()
+    else:
+        monkeypatch.setattr(client, "command", set_back_first)
+
+    for _ in range(9):
+        await links.admit(is_idle=False)
+
+    counters = await run.read_counters()
+    assert (counters.admitted, counters.spilled) == (2, 0)
 
 
 async def test_a_damaged_line_is_logged_and_the_others_are_admitted(
