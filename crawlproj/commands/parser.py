@@ -57,7 +57,8 @@ class Command(RunCommand):
         """Parse until the run ends or a signal arrives."""
         from crawlproj.parsing.guard import TimeLimit
         from crawlproj.parsing.memory import limit_memory, settle_memory
-        from crawlproj.parsing.worker import Parser, run_until_signal
+        from crawlproj.parsing.signals import run_until_signal
+        from crawlproj.parsing.worker import Parser
         from crawlproj.runs.telemetry import Telemetry
 
         config = self.config()
@@ -87,9 +88,9 @@ class Command(RunCommand):
 
     async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:
         """Count the death of a parser against the page it was parsing, and return its other pages."""
+        from crawlproj.pages.deadletters import DeadLetter
         from crawlproj.pages.envelope import unpack
         from crawlproj.pages.queue import PageQueue
-        from crawlproj.parsing.worker import dead_letter
 
         config = self.config()
         async with self.client() as client:
@@ -100,7 +101,7 @@ class Command(RunCommand):
                     page = unpack(raw)
                 except BadEnvelope:
                     page = None
-                letter = dead_letter(raw, page, death.reason, name)
+                letter = DeadLetter.of(raw, page.url if page else "", death.reason, name)
                 await queue.fail(name, raw, letter, config.page_attempts)
             await queue.reclaim_dead(
                 await queue.now_ms(), int((config.shard_lease_seconds + config.parse_seconds) * 1000)

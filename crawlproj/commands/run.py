@@ -313,6 +313,7 @@ def _summary(status: dict[str, Any]) -> str:
         left = status["pages_queued"] + status["pages_being_parsed"]
         how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
         how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"
+        how += f", {status['links_spilled']:,} links on disk" if status.get("links_spilled") else ""
     how += f": {status['fetched']:,} URLs fetched, {status['skipped']:,} not allowed, "
     lines = [
         f"{how}{status['failed']:,} failed.{_parked_line(status)}",

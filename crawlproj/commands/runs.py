@@ -69,6 +69,7 @@ class Command(RunCommand):
             await run.delete()
             # Otherwise a new run of this name would continue these counters.
             shutil.rmtree(paths.metrics, ignore_errors=True)
+            shutil.rmtree(paths.spills, ignore_errors=True)
         if opts.pages:
             for directory in (paths.pages, paths.deadletters):
                 if directory.exists():

@@ -16,7 +16,7 @@ from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
 from crawlproj.runs import Run
 from crawlproj.runs.overview import domains_of, overview_of
-from crawlproj.supervisor.progress import aligned
+from crawlproj.supervisor.progress import aligned, room_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -158,7 +158,7 @@ def _head(status: dict[str, Any]) -> list[str]:
         f"ran for {duration(status['ran_seconds'])}; now {rates}",
         f"memory: {size(status['memory_bytes'])}, open files: {status['open_files']:,.0f}",
         f"memory of Redis: {size(status['redis_memory_bytes'])}{limit}",
-        *([status["redis_full"]] if status["redis_full"] else []),
+        *room_lines(status),
     ]
 
 
@@ -193,6 +193,9 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
     if processes := status["processes"]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
+    if files := status.get("spill_files"):
+        title = f"links on disk; a parser on that host admits them: scrapy parser --run {status['run']}"
+        tables.append([title, *_indented(_spill_lines(files))])
     if counted := [line for line in (*processes, *status["supervisors"]) if line.get("descriptors")]:
         tables.append(["open descriptors", *_indented(_descriptor_lines(counted))])
     sample = ""
@@ -213,6 +216,11 @@ def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:
         counts = (f"{line['descriptors'].get(kind, 0):,}" for kind in kinds)
         rows.append((name_of(line), *counts, str(line["pid"] or "?")))
     return aligned(rows)
+
+
+def _spill_lines(files: list[dict[str, Any]]) -> list[str]:
+    rows = [("host", "links", "file below DATA/runs/RUN/spills")]
+    return aligned([*rows, *((file["host"], f"{file['links']:,}", file["file"]) for file in files)])
 
 
 def _domain_lines(domains: list[dict[str, Any]]) -> list[str]:

@@ -191,6 +191,13 @@ class Config:
         "Shards stop leasing at this many queued bytes until the queue is below the soft limit.",
         least=1,
     )
+    spill_share: float = ours(
+        0.85,
+        "From this share of Redis' `maxmemory` on, parsers write links to disk instead of admitting them. "
+        "Half-way between it and 1, shards lease nothing until the queued pages are stored.",
+        least=0.1,
+        most=0.99,
+    )
 
     group("Limits of a download", "How large and how slow a response may be, and how often it is retried.")
     download_timeout: float = theirs(

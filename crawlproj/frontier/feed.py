@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 
 from crawlproj.errors import CrawlError, Fenced, Replaced, SetBack
+from crawlproj.frontier.backlog import Backlog
 from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.holdings import Holdings, ShardMap
@@ -21,7 +22,6 @@ from crawlproj.frontier.pressure import (
     QUEUE_LOOK_S,
     FeedLimits,
     Promises,
-    QueuePressure,
     plan_leases,
     within_promise,
 )
@@ -78,7 +78,7 @@ class Feed:
         self._promises = promises
         self._on_stop = on_stop
         self._clock = dispatcher.clock
-        self._pressure = QueuePressure(limits.queue)
+        self._backlog = Backlog(frontier.client, frontier.run, limits.queue)
         self._holdings = Holdings(
             frontier,
             number,
@@ -239,7 +239,9 @@ class Feed:
         # Candidates and settlements stay in their lists until Redis has them: a step that failed is repeated.
         dispatcher, leases = self.dispatcher, self.dispatcher.leases
         while candidates := list(dispatcher.candidates):
-            await self.frontier.admit(candidates)
+            # Where redirects lead must not hold up settlements; what a spider's code finds waits for room.
+            are_few = not any(candidate.extra.request for candidate in candidates)
+            await self.frontier.admit(candidates, even_when_full=are_few)
             del dispatcher.candidates[: len(candidates)]
         # Before its lease is settled: a crash in between would leave a run that waits for the domain.
         await self._holdings.park(dispatcher.parking)
@@ -312,8 +314,9 @@ class Feed:
         room = limits.batch - dispatcher.pacer.buffered
         if not due or room <= 0 or dispatcher.is_closing or self._is_stopped:
             return False
-        await self._read_queue(now_s)
-        room = int(room * self._pressure.share)
+        if level := await self._backlog.read(now_s):
+            self.metrics.back_pressure[level] += 1
+        room = int(room * self._backlog.share)
         if room <= 0:
             self._due_at_s.update(dict.fromkeys(due, now_s + QUEUE_LOOK_S))
             return False
@@ -345,21 +348,6 @@ class Feed:
         for lease in leases:
             dispatcher.pacer.add(lease, leased_s)
         return bool(leases)
-
-    async def _read_queue(self, now_s: float) -> None:
-        """Read how long the page queue is, and lease less while parsers are behind."""
-        if not self._pressure.is_stale(now_s):
-            return
-        run = self.frontier.run
-        pages, size = await self.frontier.client.pipeline(
-            [("LLEN", keys.pages(run)), ("HGET", keys.page_counters(run), "queued_bytes")]
-        )
-        level = self._pressure.update(int(pages), int(size or 0), now_s)
-        if level:
-            self.metrics.back_pressure[level] += 1
-        if level == "hard":
-            facts = {"pages": int(pages), "bytes": int(size or 0)}
-            logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
 
     async def _listen(self) -> None:
         """Listen for new work and changes. After a reconnect read everything: messages may be missing."""

@@ -113,15 +113,21 @@ class Frontier:
             trapped_urls=config.parked_urls,
         )
 
-    async def admit(self, candidates: Iterable[Candidate]) -> Admitted:
-        """Admit *candidates* that are new. Any process may, at any time."""
+    async def admit(
+        self, candidates: Iterable[Candidate], *, waits_for_room: bool = True, even_when_full: bool = False
+    ) -> Admitted:
+        """Admit *candidates* that are new. Any process may, at any time.
+
+        Without *waits_for_room* a full Redis raises RedisFull at once, with any of them admitted.
+        *even_when_full* is for a few that cannot wait: Redis takes them beyond its limit.
+        """
         calls = [
-            (self._admit_keys(partition), [*self._admit_head(partition), *arguments])
+            (self._admit_keys(partition), [*self._admit_head(partition), int(even_when_full), *arguments])
             for partition, arguments in self._grouped(candidates)
         ]
         if not calls:
             return Admitted()
-        answers = await self._run("admit_urls", calls)
+        answers = await self._run("admit_urls", calls, waits_for_room=waits_for_room)
         passed("candidates_admitted")
         return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
 
@@ -210,8 +216,11 @@ class Frontier:
                 spent[partition] = [domain.decode() for domain in answer[2:]]
         return due_in_ms, spent
 
-    async def trap(self, urls: Mapping[str, tuple[int, str]]) -> None:
-        """Park URLs (with depth and reason) that look like traps, instead of admitting them."""
+    async def trap(self, urls: Mapping[str, tuple[int, str]], *, waits_for_room: bool = True) -> None:
+        """Park URLs (with depth and reason) that look like traps, instead of admitting them.
+
+        On a full Redis as `admit`.
+        """
         by_partition: defaultdict[int, list[str | int]] = defaultdict(list)
         now_ms = self._now_ms() or int(time.time() * 1000)
         for url, (depth, reason) in urls.items():
@@ -226,7 +235,8 @@ class Frontier:
                     ("ZADD", keys.trapped(self.run, partition), "NX", *members),
                     ("ZREMRANGEBYRANK", keys.trapped(self.run, partition), 0, -1 - self._trapped_urls),
                 )
-            ]
+            ],
+            waits_for_room=waits_for_room,
         )
 
     async def park(self, hold: Hold, domains: Iterable[tuple[str, str, int]]) -> int:
@@ -313,8 +323,12 @@ class Frontier:
         if calls:
             passed("partitions_released")
 
-    async def _run(self, script: str, calls: Sequence[_Call]) -> list[Any]:
-        return await self.client.run_many(script, calls, generation=self.generation) if calls else []
+    async def _run(self, script: str, calls: Sequence[_Call], *, waits_for_room: bool = True) -> list[Any]:
+        if not calls:
+            return []
+        return await self.client.run_many(
+            script, calls, generation=self.generation, waits_for_room=waits_for_room
+        )
 
     def _now(self, partition: int) -> int:
         """Return the time of a partition that we own."""

@@ -16,12 +16,16 @@ QUEUE_LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Sizes of the page queue: above ``soft`` shards lease less, from ``hard`` on nothing."""
+    """Sizes of the page queue: above ``soft`` shards lease less, from ``hard`` on nothing.
+
+    From ``redis_share`` of Redis' memory on, they lease nothing until the pages in it are stored.
+    """
 
     soft: int
     hard: int
     soft_bytes: int = 2**62
     hard_bytes: int = 2**62
+    redis_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +53,28 @@ class Promises(Protocol):
 
 
 class QueuePressure:
-    """What the length of the page queue means for leasing.
+    """What the length of the page queue, and the memory of Redis, mean for leasing.
 
-    From a hard limit on nothing is leased until the queue is below both soft limits again.
+    From a hard limit on nothing is leased until the queue is below both soft limits again. While Redis is
+    short of room nothing is leased either, until all pages are stored: then only fetching what waits makes
+    room.
     """
 
     def __init__(self, limits: QueueLimits) -> None:
         #: The part of its room that a shard may fill.
         self.share = 1.0
         self._limits = limits
-        self._is_full = False
+        self._is_full = self._is_short = False
         self._read_s = -math.inf
 
     def is_stale(self, now_s: float) -> bool:
         return now_s - self._read_s >= QUEUE_LOOK_S
 
-    def update(self, pages: int, size: int, now_s: float) -> str:
+    def update(self, pages: int, size: int, now_s: float, *, unstored_when_short: int | None = None) -> str:
         """Record the length of the queue in pages and bytes.
 
-        Returns "hard" or "soft" when that limit has been passed since the last update, else "".
+        *unstored_when_short* counts the pages queued or held by a parser; None: Redis has room. Returns
+        "hard", "soft" or "memory" when that limit has been passed since the last update, else "".
         """
         limits = self._limits
         # 0 at the soft limit, 1 at the hard one.
@@ -76,11 +83,14 @@ class QueuePressure:
             (size - limits.soft_bytes) / max(1, limits.hard_bytes - limits.soft_bytes),
         )
         self._read_s = now_s
-        was_full, was_share = self._is_full, self.share
+        was_full, was_short, was_share = self._is_full, self._is_short, self.share
         self._is_full = level >= 1 or (was_full and level >= 0)
-        self.share = 0.0 if self._is_full else min(1.0, 1.0 - level)
+        self._is_short = unstored_when_short is not None
+        self.share = 0.0 if self._is_full or unstored_when_short else min(1.0, 1.0 - level)
         if self._is_full and not was_full:
             return "hard"
+        if self._is_short:
+            return "" if was_short else "memory"
         return "soft" if self.share < 1.0 <= was_share else ""
 
 

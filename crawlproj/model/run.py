@@ -50,6 +50,10 @@ class RunPaths:
         return self.directory / "deadletters"
 
     @property
+    def spills(self) -> Path:
+        return self.directory / "spills"
+
+    @property
     def logs(self) -> Path:
         return self.directory / "logs"
 

@@ -121,9 +121,10 @@ class Metrics:
     )
     back_pressure: Counts = _counts(
         "level",
-        ("soft", "hard"),
+        ("soft", "hard", "memory"),
         "events",
-        "Times the page queue made a shard lease fewer URLs (soft) or none (hard).",
+        "Times the page queue made a shard lease fewer URLs (soft) or none (hard), or the memory of Redis "
+        "(memory) did.",
     )
     ownership_changes: Counts = _counts(
         "change", ("taken", "given_up", "fenced"), "partitions", "Partitions that changed their owner."

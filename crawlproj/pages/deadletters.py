@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
+from crawlproj.pages.envelope import envelope_of
 from crawlproj.pages.letterfiles import LetterFiles, page_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
@@ -34,6 +37,12 @@ class DeadLetter:
     error: str
     parser: str
     at_ms: int
+
+    @classmethod
+    def of(cls, raw: bytes, url: str, error: str, parser: str) -> DeadLetter:
+        """Return the dead letter for *raw*, named by its hash: lease numbers repeat if Redis is set back."""
+        page = blake2b(envelope_of(raw), digest_size=8).hexdigest()
+        return cls(page, url, error[:2000], parser, int(time.time() * 1000))
 
     def encode(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -74,12 +74,18 @@ class PageQueue:
         return taken
 
     async def commit(
-        self, parser: str, segment: str, count: int, counters: Mapping[str, int] | None = None
+        self,
+        parser: str,
+        segment: str,
+        count: int,
+        counters: Mapping[str, int] | None = None,
+        spill: tuple[str, str] = ("", ""),
     ) -> None:
         """Acknowledge the *count* oldest pages of *parser* and record *segment*, in one step.
 
-        Repeating it is safe. Raises Fenced when the pages were reclaimed, SetBack when Redis may have lost
-        them or their links: discard the segment then.
+        *spill* is the file that their links are in if these were not admitted, and its record. Repeating it
+        is safe. Raises Fenced when the pages were reclaimed, SetBack when Redis may have lost them or their
+        links: discard the segment then.
         """
         amounts = [part for item in (counters or {}).items() for part in item]
         await self._client.run(
@@ -88,11 +94,16 @@ class PageQueue:
                 keys.pages_taken(self._run, parser),
                 keys.segments(self._run),
                 keys.page_counters(self._run),
+                keys.spills(self._run),
             ],
-            [segment, count, *amounts],
+            [segment, count, *spill, *amounts],
             generation=self.generation,
         )
         self._held[parser] -= count
+
+    async def record_spill(self, spill: tuple[str, str]) -> None:
+        """Record a file of links whose pages are not in a segment: they could not be stored."""
+        await self._client.run("write_fields", [keys.spills(self._run)], [0, *spill])
 
     async def fail(self, parser: str, raw: bytes, letter: DeadLetter, most_attempts: int) -> bool:
         """Return a page that *parser* could not parse to the end of the queue for another attempt.

@@ -1,16 +1,21 @@
-"""The links of parsed pages, on their way to the frontier: filtered, counted, admitted in batches."""
+"""The links of parsed pages, on their way to the frontier: filtered, counted, admitted or spilled."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from crawlproj.config import Config
+from crawlproj.errors import RedisFull
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Page
+from crawlproj.model.run import RunPaths
 from crawlproj.parsing.extract import Extract
 from crawlproj.parsing.known import KnownLinks
+from crawlproj.parsing.spill import SpilledLinks, SpillWriter
+from crawlproj.runs import Run
 
 #: How many links that look like traps are kept per batch for review; all are counted.
 _MOST_TRAPS = 200
@@ -21,10 +26,20 @@ _MOST_CANDIDATES = 10_000
 
 
 class Outlinks:
-    """Collects links until `admit`. Counts refused ones in *counts*, by reason, and new ones as "links"."""
+    """Collects links until `admit`. Counts refused ones in *counts*, by reason, and new ones as "links".
 
-    def __init__(self, frontier: Frontier, config: Config, counts: Counter[str]) -> None:
-        self._frontier = frontier
+    While Redis is short of ``room``, they go into ``spill``, to be sealed and recorded with their pages; when
+    it has room again, ``spilled`` admits them.
+    """
+
+    def __init__(
+        self, run: Run, config: Config, parser: str, counts: Counter[str], clock: Callable[[], float]
+    ) -> None:
+        directory = RunPaths(config.data, run.name).spills
+        self._frontier = Frontier.of(run, config)
+        self.spill = SpillWriter(directory, parser)
+        self.spilled = SpilledLinks(run, self._frontier, directory, config.spill_share, clock)
+        self.room = self.spilled.room
         self._max_redirects = config.max_redirects
         self._counts = counts
         self._rules, self._exclusions = load_rules(config)
@@ -37,6 +52,7 @@ class Outlinks:
     def start_over(self, generation: int) -> None:
         """Forget everything: Redis may have lost links that it had admitted."""
         self._frontier.generation = generation
+        self.spilled.start_over()
         self._known.clear()
         self._candidates.clear()
         self._traps.clear()
@@ -93,14 +109,41 @@ class Outlinks:
             self._candidates[target] = Candidate(target, page.depth, extra=extra)
 
     async def admit(self) -> int:
-        """Admit what was collected; returns how many links were new."""
+        """Admit what was collected, or spill it; returns how many links were new.
+
+        Raises StoreUnavailable when it can be neither.
+        """
+        if not self._candidates and not self._traps:
+            return 0
         admitted = 0
-        if self._candidates:
-            admitted = (await self._frontier.admit(self._candidates.values())).new
-            self._counts["links"] += admitted
-            self._known.add(self._candidates)
-            self._candidates.clear()
-        if self._traps:
-            await self._frontier.trap(self._traps)
-            self._traps.clear()
+        try:
+            if await self.room.is_short():
+                self.spill.append(self._candidates.values(), self._traps)
+            else:
+                admitted = await self._admit()
+        except RedisFull:
+            self.room.note_full()
+            self.spill.append(self._candidates.values(), self._traps)
+        self._counts["links"] += admitted
+        self._known.add(self._candidates)
+        self._candidates.clear()
+        self._traps.clear()
         return admitted
+
+    async def admit_spilled(self, *, is_idle: bool) -> int | None:
+        """As `SpilledLinks.admit`."""
+        admitted = await self.spilled.admit(is_idle=is_idle)
+        self._counts["links"] += admitted or 0
+        return admitted
+
+    async def _admit(self) -> int:
+        admitted = await self._frontier.admit(self._candidates.values(), waits_for_room=False)
+        if self._traps:
+            await self._frontier.trap(self._traps, waits_for_room=False)
+        return admitted.new
+
+    def discard_spilled(self) -> None:
+        """Discard what was spilled since the last commit: the pages will be parsed again."""
+        self.spill.discard()
+        # Some of the links known were only in there.
+        self._known.clear()

@@ -1,7 +1,7 @@
 """A parser: takes pages from the queue, parses them, admits their links, and stores them.
 
-Committing a segment acknowledges its pages, and their links are admitted before, so a parser may be killed at
-any moment: its pages are parsed again, and links are admitted once however often they are found.
+Committing a segment acknowledges its pages, and their links are admitted or spilled before, so a parser may
+be killed at any moment: its pages are parsed again, and links are admitted once however often they are found.
 """
 
 from __future__ import annotations
@@ -11,23 +11,20 @@ import logging
 import os
 import re
 import secrets
-import signal
 import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 
 from crawlproj.config import Config
 from crawlproj.errors import BadEnvelope, Fenced, SetBack, StoreUnavailable
-from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
 from crawlproj.observe.crashpoints import passed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
 from crawlproj.pages.deadletters import DeadLetter, DeadLetters
-from crawlproj.pages.envelope import envelope_of, unpack
+from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
@@ -58,12 +55,6 @@ def new_parser_name(name: str = "") -> str:
     """Return a unique name: *name* or the host's, the PID, a random part."""
     readable = re.sub(r"[^A-Za-z0-9_.]+", "_", name or socket.gethostname())[:40]
     return f"{readable}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def dead_letter(raw: bytes, page: Page | None, error: str, parser: str) -> DeadLetter:
-    """Return the dead letter for *raw*, named by its hash: numbers of leases repeat if Redis is set back."""
-    name = blake2b(envelope_of(raw), digest_size=8).hexdigest()
-    return DeadLetter(name, page.url if page else "", error[:2000], parser, int(time.time() * 1000))
 
 
 class Parser:
@@ -107,7 +98,7 @@ class Parser:
         self._segment = SegmentWriter(directory, name, config.page_store, run_id=run.created_ms, clock=clock)
         #: Counters of the run that the open segment will add to: links admitted and refused, pages truncated.
         self._segment_counts: Counter[str] = Counter()
-        self._outlinks = Outlinks(Frontier.of(run, config), config, self._segment_counts)
+        self._outlinks = Outlinks(run, config, name, self._segment_counts, clock)
         self.is_stopping = False
         self._heartbeat_s = float("-inf")
         self._started_s = self._logged_s = clock()
@@ -139,16 +130,17 @@ class Parser:
         except StoreUnavailable as exc:
             await self._wait_for_storage(exc)
         # Idle at first: the blocking connection is opened now, not in the middle of a crawl.
-        over, idle, soon = False, True, 0
+        over, idle, soon, admitting = False, True, 0, False
         while not self.is_stopping:
             try:
                 await self._heartbeat_when_due()
-                wait_s = 0.0 if over or not idle else _SOON_S if soon else _IDLE_S
+                wait_s = 0.0 if over or admitting or not idle else _SOON_S if soon else _IDLE_S
                 soon = max(0, soon - 1)
                 pages = await self._queue.take(self._name, self._config.parse_batch, wait_s)
                 self._batch = len(pages) or self._batch
                 await self._parse(pages)
                 idle = not pages
+                admitting = not over and await self._admit_spilled(idle)
                 if self._segment.rows and (over or await self._must_commit(idle)):
                     await self._commit()
                     # A commit for want of pages is often the last.
@@ -168,6 +160,7 @@ class Parser:
         except (Fenced, SetBack, StoreUnavailable) as exc:
             self._abandon_segment(exc)
         await self._queue.leave(self._name)
+        await self._outlinks.spilled.close()
         self._heartbeat.close()
         what = "parser stopped" if self.is_stopping else "parser ended, the run is over"
         await self._log_progress(what, self._pages, self._clock() - self._started_s)
@@ -216,7 +209,15 @@ class Parser:
             await self._fail(raw, letter, attempts)
 
     async def _admit_links(self) -> None:
-        admitted = await self._outlinks.admit()
+        self._count_admitted(await self._outlinks.admit())
+
+    async def _admit_spilled(self, idle: bool) -> bool:
+        """Admit links that wait on this disk; returns whether any were tried."""
+        admitted = await self._outlinks.admit_spilled(is_idle=idle)
+        self._count_admitted(admitted or 0)
+        return admitted is not None
+
+    def _count_admitted(self, admitted: int) -> None:
         self._links += admitted
         self._metrics.links_admitted += admitted
 
@@ -251,7 +252,7 @@ class Parser:
         what = f"{type(error).__name__}: {error}"
         if isinstance(error, MemoryError):
             what = "took more memory than CRAWL_PARSER_MEMORY"
-        return dead_letter(raw, page, what, self._name)
+        return DeadLetter.of(raw, page.url if page else "", what, self._name)
 
     async def _fail(self, raw: bytes, letter: DeadLetter, attempts: int) -> None:
         self._errors += 1
@@ -271,17 +272,25 @@ class Parser:
             return True
         if not idle:
             return False
+        if await self._outlinks.room.is_short():
+            # Its pages take room in Redis until then.
+            return True
         asked, seen = await self._commits_asked(), self._commits_seen
         self._commits_seen = asked
         return asked != seen
 
     async def _commit(self) -> None:
-        rows, counts = self._segment.rows, self._segment_counts
+        rows, counts, spill = self._segment.rows, self._segment_counts, self._outlinks.spill
 
         async def record(segment: str, count: int) -> None:
-            await self._queue.commit(self._name, segment, count, {"stored": count, "links": 0, **counts})
+            counters = {"stored": count, "links": 0, **counts}
+            await self._queue.commit(self._name, segment, count, counters, spill.seal())
+            spill.forget()
 
         await self._segment.commit(record)
+        if spill.is_open:
+            await self._queue.record_spill(spill.seal())
+            spill.forget()
         self._pages += rows
         counts.clear()
 
@@ -306,6 +315,7 @@ class Parser:
         """Drop the open segment: its pages are back in the queue, or will be."""
         logger.warning("segment abandoned: %s", reason)
         self._segment.discard()
+        self._outlinks.discard_spilled()
         self._segment_counts.clear()
         self._queue.forget(self._name)
 
@@ -313,6 +323,7 @@ class Parser:
         """Return all pages to the queue and take none until they can be stored."""
         logger.error("pages cannot be stored, waiting: %s", reason)
         self._segment.discard()
+        self._outlinks.discard_spilled()
         self._segment_counts.clear()
         await self._queue.leave(self._name)
         while not self.is_stopping:
@@ -352,7 +363,7 @@ class Parser:
         """What the heartbeat reports: totals since the start, and the last batch."""
         return self._heartbeat.beat(
             self._pages + self._segment.rows, links=self._links, errors=self._errors, batch=self._batch
-        )
+        ) | {"short_of_room": self._outlinks.room.was_short}
 
     async def _recover(self) -> None:
         # In this order; see `recover` and `withdraw`.
@@ -364,6 +375,7 @@ class Parser:
             withdraw(files, recorded)
         # Pages that killed their parser became dead letters without it.
         await self._dead_letters.make_room(self._config.dead_letter_bytes)
+        await self._outlinks.spilled.remove_abandoned(self._queue.parsers)
 
     async def _log_when_due(self) -> None:
         pages, now_s = self._pages + self._segment.rows, self._clock()
@@ -382,25 +394,3 @@ class Parser:
             await self._queue.length(),
             self._batch,
         )
-
-
-async def run_until_signal(parser: Parser, drain_s: float) -> None:
-    """Run *parser*; SIGTERM and SIGINT stop it, within *drain_s* even if Redis is unreachable."""
-    loop = asyncio.get_running_loop()
-    running = asyncio.create_task(parser.run(), name="parser")
-
-    def stop() -> None:
-        parser.stop()
-        loop.call_later(drain_s, running.cancel)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    try:
-        await running
-    except asyncio.CancelledError:
-        if not parser.is_stopping:
-            raise
-        logger.warning("parser did not stop within %g s; its pages return to the queue later", drain_s)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -18,7 +18,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from crawlproj.config import Config
-from crawlproj.errors import BadSetting, RedisRefused, SetBack
+from crawlproj.errors import BadSetting, RedisFull, RedisRefused, SetBack
 from crawlproj.redisio import embedded
 from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_read_only, is_temporary, text_of
 from crawlproj.redisio.connection import Argument, Command, Connector, exchange
@@ -127,11 +127,13 @@ class RedisClient:
         calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
         *,
         generation: int | None = None,
+        waits_for_room: bool = True,
     ) -> list[Any]:
         """Run *script* once per call, in one round trip; answers in the order of *calls*.
 
         If one of them fails, all are carried out, then the first error is raised. Raises SetBack if
-        *generation* is given and over.
+        *generation* is given and over. Without *waits_for_room* a full Redis raises RedisFull at once; some
+        of the calls may have been carried out.
         """
         step = self._scripts[script]
         commands: list[Command] = []
@@ -142,19 +144,24 @@ class RedisClient:
                 )
             commands.append(("EVALSHA", step.sha, len(keys), *keys, *args))
         load = ("SCRIPT LOAD", step.text)
-        return await self._shielded(self._answers(commands, load=load, generation=generation))
+        return await self._shielded(
+            self._answers(commands, load=load, generation=generation, waits_for_room=waits_for_room)
+        )
 
-    async def command(self, *args: Argument) -> Any:
-        [answer] = await self._shielded(self._answers([args]))
+    async def command(self, *args: Argument, generation: int | None = None) -> Any:
+        [answer] = await self._shielded(self._answers([args], generation=generation))
         return answer
 
-    async def pipeline(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Any]:
+    async def pipeline(
+        self, commands: Sequence[Command], *, transaction: bool = False, waits_for_room: bool = True
+    ) -> list[Any]:
         """Send several commands in one round trip; with *transaction*, all take effect or none.
 
-        Without it they must not depend on each other: one that Redis cannot serve now is retried alone.
+        Without it they must not depend on each other: one that Redis cannot serve now is retried alone, or
+        raises RedisFull as in `run_many`.
         """
         if not transaction:
-            return await self._shielded(self._answers(commands))
+            return await self._shielded(self._answers(commands, waits_for_room=waits_for_room))
         if not commands:
             return []
         return await self._shielded(self._transaction([("MULTI",), *commands, ("EXEC",)]))
@@ -256,7 +263,12 @@ class RedisClient:
         return await asyncio.shield(task)
 
     async def _answers(
-        self, commands: Sequence[Command], *, load: Command | None = None, generation: int | None = None
+        self,
+        commands: Sequence[Command],
+        *,
+        load: Command | None = None,
+        generation: int | None = None,
+        waits_for_room: bool = True,
     ) -> list[Any]:
         """Return the answers in the order of *commands*; *load* is sent first if Redis lacks the script."""
         answers: list[Any] = [None] * len(commands)
@@ -283,7 +295,12 @@ class RedisClient:
                         unanswered.append(i)
                         not_now = text
             if not_now:
-                await self._check_room(received, answer_s)
+                try:
+                    await self._check_room(received, answer_s)
+                except Full as exc:
+                    if waits_for_room:
+                        raise
+                    raise RedisFull(f"Redis at {self.where} {exc}.") from exc
                 raise NotNow(not_now)
 
         while unanswered:

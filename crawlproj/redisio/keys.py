@@ -146,6 +146,11 @@ def witness(run: str) -> str:
     return _run(run, "witness")
 
 
+def spills(run: str) -> str:
+    """hash · file of links that wait on disk for room in Redis → how many, and the host whose disk it is; written in the step that acknowledges the pages they are from · until they are admitted"""
+    return _run(run, "spills")
+
+
 def page_counters(run: str) -> str:
     """hash · pages stored, truncated (`cut`), reclaimed, failed, dead (`dead_bytes`: the size of those in Redis); links; `filtered:REASON`; `queued_bytes`, the size of the page queue; with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "page-counters")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+#: Redis has room again at this part of the share from which on it is short of it: no flutter in between.
+_AGAIN = 0.97
 _FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
 
 
@@ -22,6 +24,11 @@ class Memory:
         return cls(figures.get(b"used_memory", 0), figures.get(b"maxmemory", 0))
 
     @property
+    def share(self) -> float:
+        """The part of the limit that is used; 0 without a limit."""
+        return self.used / self.most if self.most else 0.0
+
+    @property
     def is_full(self) -> bool:
         """Whether Redis refuses to store more."""
         return 0 < self.most < self.used
@@ -32,3 +39,21 @@ class Memory:
             f"is full: it uses {self.used / 1e6:,.1f} MB of {self.most / 1e6:,.1f} MB (maxmemory). "
             "Raise maxmemory, or delete a run that is not needed: scrapy runs --delete NAME"
         )
+
+
+def brim_of(share: float) -> float:
+    """Return the share from which on Redis is nearly full: half-way between *share* and all."""
+    return (1 + share) / 2
+
+
+class Room:
+    """Whether Redis is short of room: from *share* of its limit on, until it is a little below that."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self.is_short = False
+
+    def update(self, memory: Memory) -> bool:
+        """Record the memory of Redis; returns whether it is short of room."""
+        self.is_short = memory.share >= self._share * (_AGAIN if self.is_short else 1.0)
+        return self.is_short

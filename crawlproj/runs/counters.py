@@ -21,6 +21,8 @@ class RunCounters:
     granted: int = 0
     #: Stored pages whose body was truncated.
     cut: int = 0
+    #: Links that wait on the disks of parsers until Redis has room.
+    spilled: int = 0
 
     @property
     def waiting(self) -> int:
@@ -47,8 +49,8 @@ class RunCounters:
 
     @property
     def outstanding(self) -> int:
-        """URLs and pages that are not done."""
-        return self.waiting + self.leased + self.unstored
+        """URLs, pages and links that are not done."""
+        return self.waiting + self.leased + self.unstored + self.spilled
 
     def steps(self) -> tuple[int, ...]:
         """Counters that only grow: if equal twice, nothing happened in between."""

@@ -26,9 +26,9 @@ _SILENT_S = 120.0
 class Leader:
     """Holds the leader's name if no other process does, and then ends the run when it is over.
 
-    The run is over when nothing is waiting, leased, queued or being parsed, and no shard is still starting;
-    or when a limit is reached. The counters cannot be read all at once, so they are read twice: if those that
-    only grow did not grow, then between the two readings all the others were zero at once.
+    The run is over when nothing is waiting, leased, queued, being parsed or spilled, and no shard is still
+    starting; or when a limit is reached. The counters cannot be read all at once, so they are read twice: if
+    those that only grow did not grow, then between the two readings all the others were zero at once.
     """
 
     run: Run
@@ -98,12 +98,13 @@ class Leader:
     async def _is_over(self, run_map: RunMap, counters: RunCounters) -> bool:
         if counters.outstanding:
             self._quiet_since_s = None
-            if counters.outstanding == sum(counters.taken.values()):
+            taken = sum(counters.taken.values())
+            if taken and counters.outstanding == taken + counters.spilled:
                 await self.run.ask_to_commit()
                 passed("commit_asked")
-            # Nothing more is fetched: only pages are left, or the queue is full.
-            if counters.unstored and not counters.leased and not self._warned:
-                await self._warn_without_parser(counters.unstored)
+            # Nothing more is fetched: only pages or links are left, or the queue is full.
+            if not counters.leased and not self._warned:
+                await self._warn_without_parser(counters)
             return False
         now_s = self.clock()
         if self._quiet_since_s is None or self._quiet_steps != counters.steps():
@@ -113,15 +114,19 @@ class Leader:
             return False
         return now_s - self._quiet_since_s >= self.idle_before_close_s
 
-    async def _warn_without_parser(self, pages: int) -> None:
-        alive = await live_processes(self.run, _SILENT_S)
-        if not any(name.startswith("parser") for name in alive):
-            self._warned = True
-            logger.warning(
-                "%d pages are queued and no parser is running; start one: scrapy parser --run %s",
-                pages,
-                self.run.name,
-            )
+    async def _warn_without_parser(self, counters: RunCounters) -> None:
+        for count, what in ((counters.unstored, "pages are queued"), (counters.spilled, "links are spilled")):
+            if not count or self._warned:
+                continue
+            alive = await live_processes(self.run, _SILENT_S)
+            if not any(name.startswith("parser") for name in alive):
+                self._warned = True
+                logger.warning(
+                    "%d %s and no parser is running; start one: scrapy parser --run %s",
+                    count,
+                    what,
+                    self.run.name,
+                )
 
     @property
     def never_seeded(self) -> bool:

@@ -52,6 +52,8 @@ async def overview_of(
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
         "open_files": sum(line.get("open_files", 0) for line in alone),
         "processes": processes,
+        # Redis is short of room, so links are spilled: as its parsers say.
+        "admission_waits": any(line.get("short_of_room") for line in processes),
         # The one that leads the run, if any.
         "supervisor": lines.get(leader.process.instance) if leader else None,
         "supervisors": list(lines.values()),

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.model.run import RunState
+from crawlproj.model.spill import SpillRecord
 from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
@@ -311,6 +312,8 @@ class Run:
                 ("LLEN", keys.pages(self.name)),
                 *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
                 ("HMGET", keys.page_counters(self.name), "stored", "cut", "promised", "granted"),
+                # After the parsers' lists: a commit moves the links of its pages from there to here.
+                ("HVALS", keys.spills(self.name)),
             ]
         )
         counts: Counter[str] = Counter()
@@ -322,10 +325,11 @@ class Run:
                     owned += int(value) > now_ms
                 elif name not in keys.META_FIELDS:
                     counts[name] += int(value)
-        queued, *lengths = answers[self.partitions : -1]
+        queued, *lengths = answers[self.partitions : -2]
         taken = dict(zip(parsers, lengths, strict=True))
-        stored, cut, promised, granted = (int(value or 0) for value in answers[-1])
-        return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut)
+        stored, cut, promised, granted = (int(value or 0) for value in answers[-2])
+        spilled = sum(SpillRecord.decode(value.decode()).links for value in answers[-1])
+        return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut, spilled)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from crawlproj.model.spill import SpillRecord
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.runs.record import Run
@@ -16,9 +18,10 @@ async def status_of(run: Run) -> dict[str, Any]:
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
     partitions = range(run.partitions)
     memory = await run.client.read_memory()
-    page_counters, *sizes = await run.client.pipeline(
+    page_counters, spills, *sizes = await run.client.pipeline(
         [
             ("HGETALL", keys.page_counters(run.name)),
+            ("HGETALL", keys.spills(run.name)),
             *(("ZCARD", keys.parked(run.name, p)) for p in partitions),
             *(("ZCARD", keys.trapped(run.name, p)) for p in partitions),
         ]
@@ -52,6 +55,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
+        **_spilled(dict(pairs(spills))),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,
         "shards": run_map.shards,
@@ -65,4 +69,13 @@ async def status_of(run: Run) -> dict[str, Any]:
         "redis_memory_max_bytes": memory.most,
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
+    }
+
+
+def _spilled(records: dict[str, str]) -> dict[str, Any]:
+    """Return how many links wait on disk, and in which files; each is on the disk of its host."""
+    spills = {name: SpillRecord.decode(record) for name, record in sorted(records.items())}
+    return {
+        "links_spilled": sum(spill.links for spill in spills.values()),
+        "spill_files": [{"file": name, **asdict(spill)} for name, spill in spills.items()],
     }

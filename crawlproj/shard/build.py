@@ -23,6 +23,7 @@ from crawlproj.observe.metrics import Metrics
 from crawlproj.pages.envelope import pack
 from crawlproj.politeness.pacing import DelayRules, Pacer, domain_rules
 from crawlproj.politeness.robots import RobotsCache
+from crawlproj.redisio.room import brim_of
 from crawlproj.runs import Run
 from crawlproj.shard.results import Results
 
@@ -80,6 +81,7 @@ def make_feed(
             config.page_queue_hard,
             config.page_queue_soft_bytes,
             config.page_queue_hard_bytes,
+            redis_share=brim_of(config.spill_share),
         ),
     )
     frontier = Frontier.of(run, config)

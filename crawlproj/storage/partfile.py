@@ -1,4 +1,4 @@
-"""A file being written that can be abandoned at any time, even on a full disk."""
+"""A file being written that can be abandoned at any time, even on a full disk; and the sync of its name."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ class PartFile:
         if not self.closed:
             self.closed = True
             os.close(self._fd)
+
+
+def sync_directory(directory: Path) -> None:
+    """Return when the names of the files in *directory* are on disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

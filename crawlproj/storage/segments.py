@@ -19,6 +19,7 @@ from pathlib import Path
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
 from crawlproj.observe.crashpoints import passed
+from crawlproj.storage.partfile import sync_directory
 from crawlproj.storage.row import PageRow, check
 from crawlproj.storage.sink import SINKS, Sink
 
@@ -114,7 +115,7 @@ class SegmentWriter:
                     sink.close()
                     passed("file_closed")
                 # The directory entries must be on disk before the record is.
-                _sync(self._directory)
+                sync_directory(self._directory)
             self._is_closed = True
         passed("files_synced")
         await record(self.name, self.rows)
@@ -178,7 +179,7 @@ class SegmentWriter:
             del self._unnamed[0]
             passed("file_renamed")
             if not self._unnamed:
-                _sync(self._directory)
+                sync_directory(self._directory)
                 passed("segment_published")
 
     @contextmanager
@@ -212,7 +213,7 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
         try:
             if match["base"] in recorded:
                 if _rename(part):
-                    _sync(part.parent)
+                    sync_directory(part.parent)
                     logger.warning("recovered a committed segment: %s", part.name)
             elif match["parser"] not in living:
                 part.unlink(missing_ok=True)
@@ -260,11 +261,3 @@ def _rename(part: Path) -> bool:
             logger.error("a file of a committed segment is missing: %s", final)
         return False
     return True
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -49,8 +49,21 @@ def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) ->
         f"waiting {status['waiting']:,}  leased {status['leased']:,}  "
         f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
-        + (f"\n{status['redis_full']}" if status.get("redis_full") else "")
+        + "".join(f"\n{line}" for line in room_lines(status))
     )
+
+
+def room_lines(status: dict[str, Any]) -> list[str]:
+    """Return what to know when Redis is short of room, and of the links that wait on disk for it."""
+    lines = [status["redis_full"]] if status.get("redis_full") else []
+    if status.get("admission_waits"):
+        used, most = (status[f"redis_memory_{name}"] / 1e6 for name in ("bytes", "max_bytes"))
+        lines.append(
+            f"Redis is short of room ({used:,.1f} MB of {most:,.1f} MB): new links wait on disk, pages drain"
+        )
+    if spilled := status.get("links_spilled"):
+        lines.append(f"links on disk, to be admitted when Redis has room: {spilled:,}")
+    return lines
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Iterable[int] = (0, -1)) -> list[str]:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, aligned, progress_line
+from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines
 
 #: Seconds between lines without a terminal.
 _LINE_EVERY_S = 5.0
@@ -115,8 +115,7 @@ def lines_of(status: dict[str, Any], limits: Limits, pace: Pace, seconds: float)
     if status.get("processes"):
         head, *rows = process_lines(status["processes"])
         lines += [("", ""), (head, "quiet"), *((row, "") for row in rows)]
-    if full := status.get("redis_full"):
-        lines.insert(1, (full, "error"))
+    lines[1:1] = [(line, "error") for line in room_lines(status)]
     lines += [(f"{name}: {error}", "error") for name, error in last_errors(status.get("processes", ()))]
     return lines
 

@@ -19,9 +19,9 @@ import pytest
 
 from crawlproj.model.records import Page, decode_entry
 from crawlproj.model.run import RunPaths
+from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import VERSION, pack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
@@ -43,7 +43,7 @@ HANGING_BODY = "<body>" + "a" * 60 + "!"
 
 def letter_id(page: Page) -> str:
     """Return the id of *page* as a dead letter."""
-    return dead_letter(pack(page), page, "", "").page
+    return DeadLetter.of(pack(page), page.url, "", "").page
 
 
 def page_of(number: int, body: str | None = None, **more: Any) -> Page:

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from crawlproj.model.records import Page
 from crawlproj.pages.deadletters import DeadLetter, DeadLetters
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 
@@ -36,9 +34,9 @@ async def bytes_queued(client: RedisClient) -> int:
 
 
 def test_a_dead_letter_is_named_by_its_page_however_often_it_failed() -> None:
-    page = Page("https://a.test/", RUN, "a.test", 0, 200, 0, 0)
+    raws = (b"one", b"failed 1 one", b"two")
 
-    one, again, two = (dead_letter(raw, page, "bad", "p") for raw in (b"one", b"failed 1 one", b"two"))
+    one, again, two = (DeadLetter.of(raw, "https://a.test/", "bad", "p") for raw in raws)
 
     assert one.page == again.page != two.page
 

@@ -442,8 +442,8 @@ async def test_nothing_is_leased_at_the_hard_limit_until_the_queue_is_below_the_
     assert shard.dispatcher.pacer.buffered == 0
 
     await client.command("LTRIM", keys.pages(RUN), 0, 6)
-    looked_s = shard.feed._pressure._read_s
-    await until(lambda: shard.feed._pressure._read_s > looked_s + 0.3)
+    looked_s = shard.feed._backlog._pressure._read_s
+    await until(lambda: shard.feed._backlog._pressure._read_s > looked_s + 0.3)
     assert shard.dispatcher.pacer.buffered == 0
 
     await client.command("LTRIM", keys.pages(RUN), 0, 3)

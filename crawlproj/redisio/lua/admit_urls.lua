@@ -5,9 +5,10 @@
 -- KEYS[4] seen     prefix  of sets of fingerprints, by bucket
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
 -- ARGV[1] now (ms; 0: as the owner last wrote it)  ARGV[2] URLs a domain may have (0: any)
--- ARGV[3] wake channel  ARGV[4] wake message
--- ARGV[5..] per domain: domain, count, then count times: mark, lane, entry
+-- ARGV[3] wake channel  ARGV[4] wake message  ARGV[5] 1: also when Redis is full
+-- ARGV[6..] per domain: domain, count, then count times: mark, lane, entry
 -- returns {admitted, seen before, over the domain's budget}
+if ARGV[5] == '1' then write_when_full(KEYS[1]) end
 local budget = tonumber(ARGV[2])
 local meta = redis.call('HMGET', KEYS[1], 'seen', 'sleep', 'clock')
 local now = clock(ARGV[1] == '0' and meta[3] or ARGV[1])
@@ -32,7 +33,7 @@ local function split()
   call_in_parts('SADD', KEYS[4] .. (buckets - 1), moved)
 end
 
-local names, starts, i = {}, {}, 5
+local names, starts, i = {}, {}, 6
 while ARGV[i] do
   names[#names + 1], starts[#starts + 1] = ARGV[i], i + 2
   i = i + 2 + 3 * ARGV[i + 1]

@@ -1,8 +1,11 @@
--- commit_segment: acknowledge a parser's oldest pages and record the segment they are in.
+-- commit_segment: acknowledge a parser's oldest pages and record the segment they are in, and the file their
+--                 links are in if these were not admitted.
 -- KEYS[1] taken     list  of the parser's page envelopes
 -- KEYS[2] segments  hash  segment -> pages in it
 -- KEYS[3] counters  hash  counter -> number
--- ARGV[1] segment  ARGV[2] pages in it  ARGV[3..] counter, amount
+-- KEYS[4] spills    hash  file of links -> how many, host
+-- ARGV[1] segment  ARGV[2] pages in it  ARGV[3] file of links ('': none)  ARGV[4] how many, host
+-- ARGV[5..] counter, amount
 -- returns 1, or 0 when it was committed before; refuses when the list was reclaimed
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return 0 end
 if redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2]) then
@@ -10,5 +13,6 @@ if redis.call('LLEN', KEYS[1]) < tonumber(ARGV[2]) then
 end
 redis.call('LTRIM', KEYS[1], ARGV[2], -1)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-for i = 3, #ARGV, 2 do redis.call('HINCRBY', KEYS[3], ARGV[i], ARGV[i + 1]) end
+if ARGV[3] ~= '' then redis.call('HSET', KEYS[4], ARGV[3], ARGV[4]) end
+for i = 5, #ARGV, 2 do redis.call('HINCRBY', KEYS[3], ARGV[i], ARGV[i + 1]) end
 return 1

@@ -18,6 +18,7 @@ local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
 if meta[1] ~= ARGV[1] then return fenced(ARGV[1], meta[1]) end
 local others = {unpack(KEYS, 6)}
 if others[1] and redis.call('HGET', others[1], ':version') ~= ARGV[9] then return {-2} end
+write_when_full(KEYS[1])
 local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local first, behind = tonumber(meta[2] or 0), tonumber(ARGV[7])
 local number, reply, size = first, {0}, 1
@@ -77,9 +78,8 @@ local function lend_domain(domain, state, wait, most)
     left = left - #entries
     if left == 0 then break end
   end
-  local taken = want - left
-  if taken > 1 then behind = behind - taken + 1 end
-  state.out = state.out + taken
+  if want - left > 1 then behind = behind - want + left + 1 end
+  state.out = state.out + want - left
   changed[#changed + 1], changed[#changed + 2] = domain, write_domain(state)
 end
 while room > 0 do

@@ -170,3 +170,13 @@ def test_a_wrong_time_to_watch_is_refused_with_its_value(text: str) -> None:
 
 def test_a_time_to_watch_may_have_a_fraction() -> None:
     assert watch_seconds("1.5") == 1.5
+
+
+def test_links_on_disk_are_shown_with_the_host_that_has_them() -> None:
+    files = [{"file": "b-1-000001.links", "links": 1200, "host": "machine-b"}]
+
+    lines = table_of(STATUS | {"links_spilled": 1200, "spill_files": files})
+
+    at = next(number for number, line in enumerate(lines) if line.startswith("links on disk; "))
+    assert lines[at].endswith("scrapy parser --run web")
+    assert lines[at + 2].split() == ["machine-b", "1,200", "b-1-000001.links"]

@@ -34,6 +34,24 @@ def test_less_is_leased_above_the_soft_limit_and_nothing_from_the_hard_one_until
     ]
 
 
+def test_while_redis_is_short_of_room_nothing_is_leased_until_all_pages_are_stored() -> None:
+    pressure = QueuePressure(QueueLimits(100, 200))
+
+    seen = []
+    for pages, unstored in ((50, None), (50, 60), (0, 10), (0, 0), (10, 10), (10, None)):
+        level = pressure.update(pages, 0, 0.0, unstored_when_short=unstored)
+        seen.append((pages, unstored, level, pressure.share))
+
+    assert seen == [
+        (50, None, "", 1.0),
+        (50, 60, "memory", 0.0),
+        (0, 10, "", 0.0),
+        (0, 0, "", 1.0),
+        (10, 10, "", 0.0),
+        (10, None, "", 1.0),
+    ]
+
+
 def test_bytes_count_as_pages_do() -> None:
     pressure = QueuePressure(QueueLimits(100, 200, 1000, 2000))
 

@@ -21,7 +21,8 @@ from crawlproj.model.urls import domain_of
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.worker import Parser, new_parser_name, run_until_signal
+from crawlproj.parsing.signals import run_until_signal
+from crawlproj.parsing.worker import Parser, new_parser_name
 from crawlproj.redisio import keys
 from crawlproj.redisio.answers import ScriptError
 from crawlproj.redisio.client import RedisClient
@@ -292,10 +293,10 @@ async def test_sitemaps_together_do_not_fill_the_memory_of_a_parser(
     at_once: list[int] = []
     admit = parser._outlinks._frontier.admit
 
-    async def count(candidates: Iterable[Candidate]) -> Admitted:
+    async def count(candidates: Iterable[Candidate], **options: bool) -> Admitted:
         listed = list(candidates)
         at_once.append(len(listed))
-        return await admit(listed)
+        return await admit(listed, **options)
 
     monkeypatch.setattr(parser._outlinks._frontier, "admit", count)
 
@@ -313,9 +314,9 @@ async def test_a_parser_has_all_its_connections_when_its_first_page_comes(
     async def count() -> None:
         connections.append((await client.command("CLIENT", "LIST")).count(b"\n"))
 
-    async def count_and_admit(self: Frontier, candidates: Iterable[Candidate]) -> Admitted:
+    async def count_and_admit(self: Frontier, candidates: Iterable[Candidate], **options: bool) -> Admitted:
         await count()
-        return await admit(self, candidates)
+        return await admit(self, candidates, **options)
 
     async def count_and_ask() -> bool:
         await count()
@@ -615,10 +616,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     urls: list[str] = []
     admit = Frontier.admit
 
-    async def note(self: Frontier, candidates: Iterable[Candidate]) -> Admitted:
+    async def note(self: Frontier, candidates: Iterable[Candidate], **options: bool) -> Admitted:
         listed = list(candidates)
         urls.extend(candidate.url for candidate in listed)
-        return await admit(self, listed)
+        return await admit(self, listed, **options)
 
     monkeypatch.setattr(Frontier, "admit", note)
     return urls

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Group
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace
+from crawlproj.supervisor.progress import Pace, progress_line
 from crawlproj.supervisor.view import (
     View,
     aligned,
@@ -287,3 +287,17 @@ def test_columns_are_aligned_and_the_last_is_left_as_it_is() -> None:
 
 def test_what_can_be_printed_stays() -> None:
     assert printable("naïve 中文 ok") == "naïve 中文 ok"
+
+
+def test_a_redis_short_of_room_and_links_on_disk_are_shown() -> None:
+    memory = {"redis_memory_bytes": 870_000_000, "redis_memory_max_bytes": 1_000_000_000}
+    status = STATUS | memory | {"admission_waits": True, "links_spilled": 1234}
+
+    drawn = [line for line, _ in lines_of(status, Limits(), Pace(), 1.0)]
+    printed = progress_line(status, 1.0, 1.0).splitlines()
+
+    assert drawn[1:3] == [
+        "Redis is short of room (870.0 MB of 1,000.0 MB): new links wait on disk, pages drain",
+        "links on disk, to be admitted when Redis has room: 1,234",
+    ]
+    assert printed[1:] == drawn[1:3]
