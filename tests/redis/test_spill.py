@@ -264,9 +264,10 @@ async def test_a_parser_killed_at_any_step_of_a_commit_loses_no_spilled_link(
 
     await push(client, 1, 2)
     await set_share(client, 0.93)
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(crashpoints, "watcher", die)
+    monkeypatch.setattr(crashpoints, "watcher", die)
+    with pytest.raises(Killed):
         await make_parser("dying-1").run()
+    monkeypatch.setattr(crashpoints, "watcher", None)
     await PageQueue(client, RUN).reclaim_dead(2**53, 0)
 
     await make_parser("p-2").run()
