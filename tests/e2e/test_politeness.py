@@ -99,6 +99,19 @@ def test_pauses_and_crawl_delays_are_kept_when_two_shards_become_four(crew_of: C
     assert crew.status()["fetched"] > fetched_before
 
 
+def test_two_runs_on_one_redis_keep_the_pauses_of_a_domain_together(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(dataclasses.replace(PACED, domains=8, pages_per_domain=8))
+
+    for run in ("first", "second"):
+        crew.scrapy("crawl", "web", f"-arun={run}", f"-aseeds={crew.seeds_file}", name=run)
+    crew.finish()
+
+    assert_crawl_delays_were_met(crew)
+    pages = [request.url for request in crew.referee().requests if not request.url.endswith("/robots.txt")]
+    assert set(Counter(pages).values()) == {2}
+    crew.assert_polite(twice_at_most=len(pages))
+
+
 # -- sites that throttle
 
 SECONDS, DATE, LONG_503, SLOWED_429, SLOWED_503, ALWAYS_429, ALWAYS_503, THROTTLED_ROBOTS = range(6, 14)
