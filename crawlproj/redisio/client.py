@@ -106,9 +106,9 @@ class RedisClient:
             url=config.redis_url, data_dir=config.data, params=params, wait_s=config.redis_wait_seconds
         )
 
-    def watch(self, witness: str) -> None:
-        """Notice from now on when Redis is set back, by counting in the hash *witness*."""
-        self._witness = Witness(witness)
+    def watch(self, witness: str | None) -> None:
+        """Notice from now on when Redis is set back, by counting in the hash *witness*; None: no longer."""
+        self._witness = Witness(witness) if witness else None
 
     @property
     def generation(self) -> int:

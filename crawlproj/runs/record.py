@@ -333,6 +333,8 @@ class Run:
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time."""
+        # It would be written again.
+        self.client.watch(None)
         # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
         of_partitions = keys.meta(self.name, 0).replace(":p0}:meta", ":p*}:*")
         for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", of_partitions):
@@ -343,7 +345,7 @@ class Run:
                     await self.client.command("UNLINK", *found)
                 if cursor in (b"0", 0):
                     break
-        await self.client.command("HDEL", keys.fetching(), self.name)
+        await self.client.run("announce_run", [keys.fetching()], [self.name, "", ""])
         await self.client.command("SREM", keys.runs(), self.name)
 
 

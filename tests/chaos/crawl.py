@@ -9,8 +9,10 @@ import re
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from crawlproj.errors import EXIT_REDIS
 from crawlproj.model.run import RunPaths
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
@@ -22,7 +24,8 @@ RUN = "chaos"
 SHARDS, PARSERS = 4, 4
 DELAY_S = 0.2
 _PAGES_PER_DOMAIN = 60
-#: Minutes of a real crawl in seconds. No domain is given up, so that every page is expected.
+#: Minutes of a real crawl in seconds. No domain is given up, and no chain of redirects is too long, so that
+#: every page is expected, in whichever order it is found.
 _SETTINGS = {
     "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
     "DOWNLOAD_DELAY": str(DELAY_S),
@@ -31,11 +34,14 @@ _SETTINGS = {
     "CRAWL_BACKOFF_SECONDS": "0.3",
     "CRAWL_MAX_BACKOFF_SECONDS": "5",
     "CRAWL_GIVE_UP_FAILURES": "0",
+    "CRAWL_MAX_REDIRECTS": "50",
     "CRAWL_DRAIN_SECONDS": "3",
     "CRAWL_SEGMENT_SECONDS": "2",
     "CRAWL_LOG": "text",
 }
 _COMMAND_S = 60.0
+#: A supervisor that meets no Redis at its start says so at once; whoever started it tries again.
+_AT_START_S = 5.0
 
 
 def world_of(seed: int, pages: int) -> WorldSpec:
@@ -86,6 +92,7 @@ class Crawl:
     # -- the supervisor --
 
     def start(self) -> None:
+        self._started_s = time.monotonic()
         self._supervisor = self.scrapy(
             *("run", str(self._seeds), "--run", RUN, "--json"),
             *("--shards", str(SHARDS), "--parsers", f"{PARSERS}..{PARSERS}"),
@@ -114,6 +121,10 @@ class Crawl:
             state = self._last_state()
             if code == 0 and state:
                 return state
+            if code == EXIT_REDIS and time.monotonic() - self._started_s < _AT_START_S:
+                await asyncio.sleep(1)
+                self.start()
+                continue
             self.gave_up.append(f"supervisor ended with {code}: {self._last_words()}")
             if len(self.gave_up) >= 8:
                 return f"given up: {self.gave_up[-1]}"

@@ -14,6 +14,7 @@ from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.runs import Run
 
 SILENT_S = 10.0
 #: Longer than a test takes.
@@ -149,6 +150,19 @@ async def test_a_run_that_is_silent_for_too_long_is_forgotten(make_run: MakeRun,
     await second.neighbours.announce()
 
     assert len(await second.lease_soon()) == 1
+
+
+async def test_of_deleted_runs_nothing_is_left(make_run: MakeRun, client: RedisClient) -> None:
+    first, second = await make_run("first"), await make_run("second")
+    await first.lease_soon()
+
+    await Run(client, "first", 8).delete()
+    await second.neighbours.announce()
+    leased = await second.lease_soon()
+    await Run(client, "second", 8).delete()
+
+    assert len(leased) == 1
+    assert not await client.command("EXISTS", keys.fetching())
 
 
 async def test_a_domain_that_another_run_has_parked_is_tried_all_the_same(make_run: MakeRun) -> None:
