@@ -218,6 +218,15 @@ class Dispatcher:
         self.return_all()
         self.leases.drop_outbox()
 
+    def known_rests_ms(self, flight_s: float) -> dict[str, int]:
+        """Return how long domains must rest, as far as we know; a request in flight may take *flight_s*."""
+        now_s = self.clock()
+        rests = {domain: rest.wait_ms(now_s, 0) for domain, rest in self.rests.resting(now_s)}
+        for domain in self.pacer.domains_in_flight():
+            wait_ms = math.ceil((flight_s + self.pacer.delay_s(domain)) * 1000)
+            rests[domain] = max(rests.get(domain, 0), wait_ms)
+        return rests
+
     def park_again(self) -> None:
         """Park what we had parked once more: Redis may have lost it."""
         rests = self.rests.resting(self.clock())

@@ -204,7 +204,9 @@ class Feed:
         logger.warning("dropping %d leases and starting over: %s", len(dispatcher.leases), reason)
         self.metrics.ownership_changes["fenced"] += len(self._holdings.holds)
         dispatcher.is_paused = True
-        while dispatcher.pacer.requests_in_flight and not dispatcher.is_closing:
+        self.frontier.generation = self.frontier.client.generation
+        await self.frontier.rest(dispatcher.known_rests_ms(self._limits.flight_s))
+        while dispatcher.pacer.domains_in_flight() and not dispatcher.is_closing:
             dispatcher.retry_stuck(self._limits.lease_s)
             await asyncio.sleep(_DRAIN_POLL_S)
         dispatcher.forget_all()
@@ -212,6 +214,7 @@ class Feed:
         self._due_at_s.clear()
         self._promises.forget_returned()
         self.frontier.generation = self.frontier.client.generation
+        await self.frontier.rest(dispatcher.known_rests_ms(0.0))
         await self.number.claim_again()
         if isinstance(reason, SetBack) and self.on_set_back is not None:
             await self.on_set_back()

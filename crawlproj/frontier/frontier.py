@@ -272,14 +272,15 @@ class Frontier:
         heir_of: Iterable[str] = (),
         flight_ms: int = 0,
         expired: int = 0,
-        rests_ms: Mapping[str, int] | None = None,
+        was_ours: bool | None = None,
     ) -> Hold | Taken:
         """Become the owner of *partition* if it is free, or its owner is known to be dead: one of *heir_of*,
         or the one whose hold, until *expired*, was not renewed for as long as it lasts.
 
         Leases of earlier owners return to the queue, and each of their domains waits a full delay; plus
         *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight. So does every
-        domain if Redis was restarted since the last owner came. *rests_ms*: domains that must rest longer.
+        domain if Redis was restarted since the last owner came, and may have lost requests; unless *was_ours*
+        says that nobody else can have sent any. None: we have just started.
         """
         known_dead = "".join(f" {name} " for name in heir_of)
         arguments: list[Argument] = [
@@ -290,13 +291,23 @@ class Frontier:
             json.dumps(dict(delays_ms)),
             known_dead,
         ]
-        arguments += [flight_ms, int(time.time() * 1000), expired, json.dumps(dict(rests_ms or {}))]
+        arguments += [flight_ms, int(time.time() * 1000), expired, "" if was_ours is None else int(was_ours)]
         [answer] = await self._run("acquire_partition", [(self._keys(partition), arguments)])
         if not answer[0]:
             return Taken(int(answer[3]))
         self._offsets_ms[partition] = int(answer[3]) - self._clock() * 1000
         passed("partition_acquired")
         return Hold(partition, answer[0].decode(), int(answer[1]), int(answer[2]))
+
+    async def rest(self, waits_ms: Mapping[str, int]) -> None:
+        """Let domains rest for so long, wherever they are. Any process may."""
+        by_partition: defaultdict[int, list[Argument]] = defaultdict(list)
+        for domain, wait_ms in waits_ms.items():
+            by_partition[partition_of(domain, self.partitions)] += (domain, wait_ms)
+        calls: list[_Call] = [
+            (self._keys(partition)[:3], [self._now_ms(), *waits]) for partition, waits in by_partition.items()
+        ]
+        await self._run("rest_domains", calls)
 
     async def renew(self, holds: Sequence[Hold], ttl_ms: int) -> tuple[dict[int, int], list[int]]:
         """Renew the partitions held. Raises Fenced or SetBack.

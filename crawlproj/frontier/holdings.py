@@ -98,6 +98,8 @@ class Holdings:
         self._rests = rests
         #: How often we have started over, each time as another owner.
         self.restarts = 0
+        #: What we held when we started over.
+        self._ours: set[int] = set()
         self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = -math.inf
@@ -186,16 +188,8 @@ class Holdings:
             heir_of=[*self._number.heir_of, *map(self._owner, range(self.restarts))],
             flight_ms=int(self._flight_s * 1000),
             expired=expired,
-            rests_ms=self._rests_ms(partition) if self.restarts else {},
+            was_ours=partition in self._ours if self.restarts else None,
         )
-
-    def _rests_ms(self, partition: int) -> dict[str, int]:
-        now_s, partitions = self._clock(), self._frontier.partitions
-        return {
-            domain: rest.wait_ms(now_s, 0)
-            for domain, rest in self._rests.resting(now_s)
-            if partition_of(domain, partitions) == partition
-        }
 
     async def park(self, parking: dict[str, Rest]) -> None:
         """Park the domains in *parking* that are ours, and empty it. Raises Fenced."""
@@ -216,6 +210,9 @@ class Holdings:
     def start_over(self) -> None:
         """Forget all holds: what Redis says we own is reclaimed before it is ours again."""
         self.restarts += 1
+        # A hold that may have ended in what Redis has lost may have been another shard's.
+        is_certain = self._clock() < self._kept_s + self._shard_lease_s
+        self._ours = set(self.holds) if is_certain else set()
         self.holds.clear()
         self.leaving.clear()
         self.try_at_s.clear()

@@ -269,10 +269,9 @@ class Pacer:
         line = self._lines.get(domain)
         return line is not None and line.in_flight > 0
 
-    @property
-    def requests_in_flight(self) -> int:
-        """How many requests are on their way, robots.txt included."""
-        return sum(line.in_flight for line in self._lines.values())
+    def domains_in_flight(self) -> list[str]:
+        """Return the domains that have a request on its way, robots.txt included."""
+        return [line.domain for line in self._lines.values() if line.in_flight]
 
     def due_in_s(self, now_s: float) -> float | None:
         """Return how long until `take` may return something; None if that does not depend on time."""

@@ -10,7 +10,7 @@
 -- ARGV[7] how long a request of an owner not known to be dead may be in flight (ms)
 -- ARGV[8] now by the clock of the caller (ms)
 -- ARGV[9] the `until` of an owner that has not renewed it for as long as it may, by the caller's clock, or 0
--- ARGV[10] JSON object domain -> ms that it must rest, as the caller knows
+-- ARGV[10] whether the caller was the last owner, as far as it knows: 1, 0, or '' if it has just started
 -- returns {epoch, number of the last lease, leases returned, now},
 --         or {'', owner, ms until it is free, until}
 local wall = clock(ARGV[2])
@@ -64,15 +64,14 @@ if #leased > 0 then
   redis.call('HINCRBY', KEYS[1], 'parked', parked)
   redis.call('HINCRBY', KEYS[1], 'reclaimed', #leased)
 end
--- Another server than the last time may have lost requests of a moment ago: every domain rests.
-local rests = cjson.decode(ARGV[10])
-local unsure = meta[8] and meta[8] ~= server and redis.call('ZRANGE', KEYS[2], 0, -1) or {}
-for _, domain in ipairs(unsure) do rests[domain] = rests[domain] or 0 end
-for domain, least in pairs(rests) do
-  if redis.call('HEXISTS', KEYS[3], domain) == 1 then
-    local state = rest(domain, least)
-    redis.call('HSET', KEYS[3], domain, write_domain(state))
-    redis.call('ZADD', KEYS[2], 'XX', state.next, domain)
-  end
+if not meta[8] or meta[8] == server then return {epoch, number, #leased, now} end
+-- Another server than the last time may have lost requests of a moment ago: every domain rests. If an owner
+-- that is lost, too, may have requests in flight, for as long as these take; else until all those that are
+-- alive have said which domains must rest.
+local least = ARGV[10] == '0' and tonumber(ARGV[7]) or owner ~= '' and ARGV[10] == '' and flight or 0
+for _, domain in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+  local state = rest(domain, math.max(least, 2000))
+  redis.call('HSET', KEYS[3], domain, write_domain(state))
+  redis.call('ZADD', KEYS[2], state.next, domain)
 end
 return {epoch, number, #leased, now}

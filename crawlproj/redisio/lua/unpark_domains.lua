@@ -1,5 +1,5 @@
 -- unpark_domains: release parked domains: those whose time has come, or those named, whatever their time.
--- KEYS[1] meta     hash    counters; sleep; clock, wall, until
+-- KEYS[1] meta     hash    counters; sleep; clock, wall
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] parked   zset    domain, scored by the time it is released (ms)
@@ -7,8 +7,8 @@
 -- ARGV[1] now (ms; 0: by the owner's clock)  ARGV[2] wake channel  ARGV[3] wake message
 -- ARGV[4..] domains (none: those due)
 -- returns how many were released
-local meta, names = redis.call('HMGET', KEYS[1], 'clock', 'wall', 'until'), {unpack(ARGV, 4)}
-local now = partition_time(ARGV[1], meta[1], meta[2], meta[3])
+local meta, names = redis.call('HMGET', KEYS[1], 'clock', 'wall'), {unpack(ARGV, 4)}
+local now = partition_time(ARGV[1], meta[1], meta[2])
 if #names == 0 then names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, 1000) end
 local freed, size = 0, 0
 for _, domain in ipairs(names) do
