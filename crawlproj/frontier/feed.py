@@ -96,6 +96,8 @@ class Feed:
         self._woken: set[int] = set()
         self._most_pages = 0
         self._is_stopped = self._is_fenced = False
+        #: Whether Redis has what was admitted at the start.
+        self._is_seeded = True
         self._tasks: list[asyncio.Task[None]] = []
         self._renewed_s = math.inf
         self._stir = asyncio.Event()
@@ -164,15 +166,19 @@ class Feed:
     # -- the pump --
 
     async def _pump(self) -> None:
+        trouble: CrawlError | None = None
         try:
             # A turn is never cancelled: the result of a step, such as leases, would be lost.
             while not self.dispatcher.is_closing:
                 try:
+                    if trouble is not None:
+                        await self._start_over(trouble)
+                        trouble = None
                     await self._turn()
                 except Replaced:
                     raise
                 except (Fenced, SetBack) as exc:
-                    await self._start_over(exc)
+                    trouble = exc
                     continue
                 await self._rest()
         except CrawlError as exc:
@@ -204,17 +210,24 @@ class Feed:
         logger.warning("dropping %d leases and starting over: %s", len(dispatcher.leases), reason)
         self.metrics.ownership_changes["fenced"] += len(self._holdings.holds)
         dispatcher.is_paused = True
+        claim_at_s = 0.0
         while dispatcher.pacer.requests_in_flight and not dispatcher.is_closing:
+            if self._clock() >= claim_at_s:
+                # Nobody may take us for dead, and fetch from the same domains.
+                claim_at_s = self._clock() + self._limits.shard_lease_s / 3
+                await self.number.claim_again()
             dispatcher.retry_stuck(self._limits.lease_s)
             await asyncio.sleep(_DRAIN_POLL_S)
         dispatcher.forget_all()
         self._holdings.start_over()
         self._due_at_s.clear()
         self._promises.forget_returned()
-        self.frontier.generation = self.frontier.client.generation
+        before, self.frontier.generation = self.frontier.generation, self.frontier.client.generation
+        self._is_seeded = self._is_seeded and self.frontier.generation == before
         await self.number.claim_again()
-        if isinstance(reason, SetBack) and self.on_set_back is not None:
+        if not self._is_seeded and self.on_set_back is not None:
             await self.on_set_back()
+        self._is_seeded = True
 
     async def _rest(self) -> None:
         now_s = self._clock()
@@ -288,7 +301,7 @@ class Feed:
     async def _return_promises(self, pages: int) -> None:
         """Return promised pages that are not fetched."""
         if self._most_pages and pages > 0:
-            await self._promises.return_promises(pages)
+            await self._promises.return_promises(pages, self.frontier.generation)
 
     async def _change_ownership(self) -> None:
         for partition in await self._holdings.release_empty():

@@ -98,6 +98,8 @@ class Holdings:
         self._rests = rests
         #: How often we have started over, each time as another owner.
         self.restarts = 0
+        #: Partitions that nobody else has had since we had them.
+        self._ours: set[int] = set()
         self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = -math.inf
@@ -111,7 +113,7 @@ class Holdings:
         due_in_ms, returning = await self._frontier.renew(list(self.holds.values()), ttl_ms)
         if returning:
             await self._frontier.unpark(dict.fromkeys(returning, ()))
-        await self._number.renew(starting=starting)
+        await self._number.renew(starting=starting, generation=self._frontier.generation)
         after_s = self._clock()
         if after_s - self._kept_s > self._shard_lease_s / 2:
             # We just started, Redis was unreachable, or we were suspended. The others may be late as well,
@@ -151,6 +153,7 @@ class Holdings:
         await self._frontier.release(gone)
         for hold in gone:
             self.leaving.discard(hold.partition)
+            self._ours.discard(hold.partition)
             del self.holds[hold.partition]
         await self._number.announce()
         logger.info("released %d partitions", len(gone))
@@ -167,8 +170,10 @@ class Holdings:
                 if self._unchanged.for_s(partition, hold, now_s) >= _PATIENCE * self._shard_lease_s:
                     hold = await self._acquire(partition, expired=hold.until)
             if isinstance(hold, Taken):
+                self._ours.discard(partition)
                 continue
             del self.try_at_s[partition]
+            self._ours.add(partition)
             self.holds[partition] = hold
             taken.append(partition)
             self._unchanged.forget(partition)
@@ -177,13 +182,15 @@ class Holdings:
         return taken
 
     async def _acquire(self, partition: int, expired: int = 0) -> Hold | Taken:
+        # If Redis lost that we released it, another shard may have requests in flight.
+        earlier = map(self._owner, range(self.restarts)) if partition in self._ours else ()
         return await self._frontier.acquire(
             partition,
             self._owner(),
             ttl_ms=int(self._shard_lease_s * 1000),
             delay_ms=int(self._rules.delay_s * 1000),
             delays_ms={d: int(rule.delay_s * 1000) for d, rule in self._rules.domains.items()},
-            heir_of=[*self._number.heir_of, *map(self._owner, range(self.restarts))],
+            heir_of=[*self._number.heir_of, *earlier],
             flight_ms=int(self._flight_s * 1000),
             expired=expired,
             rests_ms=self._rests_ms(partition) if self.restarts else {},

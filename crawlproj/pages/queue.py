@@ -173,6 +173,11 @@ class PageQueue:
         names: list[bytes] = await self._client.command("HKEYS", keys.segments(self._run))
         return {name.decode() for name in names}
 
+    async def is_of(self, run_id: int) -> bool:
+        """Whether the run is there, and the one created at *run_id* (ms). Its segments are deleted last."""
+        created: bytes | None = await self._client.command("HGET", keys.run_record(self._run), "created_ms")
+        return created == str(run_id).encode()
+
     async def now_ms(self) -> int:
         """Return the time by Redis's clock, which parsers on all machines share."""
         seconds, micros = await self._client.command("TIME")

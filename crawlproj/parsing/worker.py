@@ -161,7 +161,10 @@ class Parser:
                     # Then check once more: pages may have arrived before it was over.
                     over = await self._is_over()
             except (Fenced, SetBack) as exc:
-                await self._start_over(exc)
+                try:
+                    await self._start_over(exc)
+                except StoreUnavailable as unavailable:
+                    await self._wait_for_storage(unavailable)
             except StoreUnavailable as exc:
                 await self._wait_for_storage(exc)
             await self._log_when_due()
@@ -362,7 +365,9 @@ class Parser:
             living = await self._queue.parsers()
             recorded = await self._queue.segments()
             recover(parts, living, recorded)
-            withdraw(files, recorded)
+            # A run that was deleted, or lost with all of Redis, has no records, but its pages are kept.
+            if await self._queue.is_of(self._run_id):
+                withdraw(files, recorded)
         # Pages that killed their parser became dead letters without it.
         await self._dead_letters.make_room(self._config.dead_letter_bytes)
 

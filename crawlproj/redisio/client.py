@@ -107,8 +107,8 @@ class RedisClient:
         )
 
     def watch(self, witness: str) -> None:
-        """Notice from now on when Redis is set back, by counting in the hash *witness*."""
-        self._witness = Witness(witness)
+        """Notice from now on when Redis is set back, by counting in the hash *witness*; again: no change."""
+        self._witness = self._witness or Witness(witness)
 
     @property
     def generation(self) -> int:
@@ -319,15 +319,17 @@ class RedisClient:
             witness = self._witness
             try:
                 if witness is not None and not connection.is_connected:
-                    expected = witness.expected()
-                    [held] = await exchange(connection, [witness.look], answer_s)
-                    witness.compare(expected, checked(held, self.where), self.where)
+                    await self._look(connection, witness, answer_s)
                 if generation is not None and generation != self.generation:
                     raise SetBack(f"Redis at {self.where} was set back to older data.")
                 if witness is None:
                     answers = await exchange(connection, commands, answer_s)
                 else:
                     *answers, count = await exchange(connection, [*commands, witness.count], answer_s)
+                    if is_read_only(count):
+                        # What a replica answers may be older than what we know.
+                        await connection.disconnect(nowait=True)
+                        raise NotNow(text_of(count))
                     witness.acknowledge(count)
                 if any(map(is_read_only, answers)):
                     # After a failover this is a replica; the same address leads to the new master.
@@ -337,6 +339,15 @@ class RedisClient:
             finally:
                 # Last in, first out: after a restart of Redis, a retry does not meet another dead connection.
                 self._free.append(connection)
+
+    async def _look(self, connection: AbstractConnection, witness: Witness, answer_s: float) -> None:
+        """Find out on a new connection whether Redis was set back."""
+        expected = witness.expected()
+        [held] = await exchange(connection, [witness.look], answer_s)
+        if isinstance(held, ResponseError):
+            # The next attempt must look again.
+            await connection.disconnect(nowait=True)
+        witness.compare(expected, checked(held, self.where), self.where)
 
 
 def _password_in(path: str) -> str:

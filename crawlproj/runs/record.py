@@ -269,11 +269,14 @@ class Run:
         """Reserve up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""
         return int(await self.client.run("promise_pages", [keys.page_counters(self.name)], [wanted, most]))
 
-    async def return_promises(self, count: int) -> None:
-        """Return promised pages that were not fetched."""
+    async def return_promises(self, count: int, generation: int | None = None) -> None:
+        """Return promised pages that were not fetched. Raises SetBack if *generation* is given and over."""
         self._taken_back += count
         await self.client.run(
-            "return_promises", [keys.page_counters(self.name)], [self._instance, self._taken_back]
+            "return_promises",
+            [keys.page_counters(self.name)],
+            [self._instance, self._taken_back],
+            generation=generation,
         )
 
     def forget_returned(self) -> None:
@@ -324,17 +327,22 @@ class Run:
         return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut)
 
     async def delete(self) -> None:
-        """Delete every key of the run, a batch at a time."""
+        """Delete every key of the run, a batch at a time.
+
+        The records of its segments go last: without them, as long as the run is there, they look lost.
+        """
+        segments = keys.segments(self.name)
         # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
         of_partitions = keys.meta(self.name, 0).replace(":p0}:meta", ":p*}:*")
         for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", of_partitions):
             cursor: bytes | int = b"0"
             while True:
                 cursor, found = await self.client.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                if found:
+                if found := [name for name in found if name != segments.encode()]:
                     await self.client.command("UNLINK", *found)
                 if cursor in (b"0", 0):
                     break
+        await self.client.command("UNLINK", segments)
         await self.client.command("SREM", keys.runs(), self.name)
 
 

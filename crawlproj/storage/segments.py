@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
@@ -238,14 +238,24 @@ def published(directory: Path, run_id: int) -> list[Path]:
 def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
     """Rename the *files* that are not *recorded*: Redis was set back, and their pages are stored again.
 
-    The arguments must have been read in this order: a file is recorded before it is published.
+    The arguments must have been read in this order: a file is recorded before it is published. Raises
+    StoreUnavailable when the directory is not writable.
     """
     for file in files:
         match = _NAME.fullmatch(file.name)
-        if match and match["base"] not in recorded:
-            with suppress(FileNotFoundError):
-                file.rename(file.with_name(file.name + WITHDRAWN))
-                logger.warning("withdrawn, since Redis lost its record: %s", file.name)
+        if not match or match["base"] in recorded:
+            continue
+        try:
+            file.rename(file.with_name(file.name + WITHDRAWN))
+            logger.warning("withdrawn, since Redis lost its record: %s", file.name)
+        except FileNotFoundError:
+            # Another parser was faster.
+            continue
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"Cannot withdraw {file}, whose pages are stored again: {exc.strerror or exc}. "
+                "Make the directory writable."
+            ) from exc
 
 
 def _rename(part: Path) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError, RunMismatch
+from crawlproj.errors import CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -176,7 +176,11 @@ class Crawl:
     async def _admit_lost_seeds(self) -> None:
         generation = self._run.client.generation
         if generation != self._generation and self._admit_seeds is not None:
-            await self._admit_seeds()
+            try:
+                await self._admit_seeds()
+            except SetBack:
+                # Once more, then.
+                return
         self._generation = generation
 
     async def _read_joined_and_queued(self) -> tuple[int, int]:
