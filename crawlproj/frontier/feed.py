@@ -312,7 +312,9 @@ class Feed:
         self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
             if self._holdings.restarts:
+                # Before anything is leased.
                 self.dispatcher.park_again()
+                await self._holdings.park(self.dispatcher.parking)
             await self.dispatcher.gate.recall_traps(taken)
             await self._return_promises(sum(self._holdings.holds[p].reclaimed for p in taken))
 
