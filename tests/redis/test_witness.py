@@ -167,6 +167,20 @@ async def test_every_set_back_is_noticed_also_a_second_one_to_the_same_data(
     assert watching.generation == 3
 
 
+async def test_a_lost_connection_after_a_set_back_is_no_second_one(
+    watching: RedisClient, bystander: RedisClient
+) -> None:
+    backup = await Backup.of(bystander)
+    await use_all_connections(watching)
+    await backup.restore()
+    await watching.command("PING")
+
+    await disconnect(bystander)
+    await write(watching, "new", generation=1)
+
+    assert watching.generation == 1
+
+
 async def test_watching_twice_forgets_nothing(watching: RedisClient, bystander: RedisClient) -> None:
     backup = await Backup.of(bystander)
     await write(watching, "lost")
