@@ -87,9 +87,9 @@ class Command(RunCommand):
 
     async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:
         """Count the death of a parser against the page it was parsing, and return its other pages."""
+        from crawlproj.pages.deadletters import dead_letter
         from crawlproj.pages.envelope import unpack
         from crawlproj.pages.queue import PageQueue
-        from crawlproj.parsing.worker import dead_letter
 
         config = self.config()
         async with self.client() as client:

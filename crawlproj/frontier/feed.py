@@ -17,14 +17,7 @@ from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.holdings import Holdings, ShardMap
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import (
-    QUEUE_LOOK_S,
-    FeedLimits,
-    Promises,
-    QueuePressure,
-    plan_leases,
-    within_promise,
-)
+from crawlproj.frontier.pressure import FeedLimits, Promises, QueuePressure, plan_leases, within_promise
 from crawlproj.model.records import Candidate, Outcome
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
@@ -111,8 +104,8 @@ class Feed:
         await self.number.claim()
         await self._renew()
         self._tasks = [
-            asyncio.create_task(self._pump(), name="feed pump"),
-            asyncio.create_task(self._listen(), name="feed listener"),
+            asyncio.create_task(self._guard(self._pump, "feed"), name="feed pump"),
+            asyncio.create_task(self._guard(self._listen, "listener"), name="feed listener"),
         ]
 
     async def close(self) -> None:
@@ -165,27 +158,31 @@ class Feed:
 
     # -- the pump --
 
-    async def _pump(self) -> None:
-        trouble: CrawlError | None = None
+    async def _guard(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Do *work*; stop this shard if it fails."""
         try:
-            # A turn is never cancelled: the result of a step, such as leases, would be lost.
-            while not self.dispatcher.is_closing:
-                try:
-                    if trouble is not None:
-                        await self._start_over(trouble)
-                        trouble = None
-                    await self._turn()
-                except Replaced:
-                    raise
-                except (Fenced, SetBack) as exc:
-                    trouble = exc
-                    continue
-                await self._rest()
+            await work()
         except CrawlError as exc:
             self.stop(type(exc).__name__, exc)
         except Exception as exc:
-            logger.exception("the feed of shard %d broke", self.number.number)
-            self.stop("broken", CrawlError(f"the feed of shard {self.number.number} broke: {exc!r}"))
+            logger.exception("the %s of shard %d broke", name, self.number.number)
+            self.stop("broken", CrawlError(f"the {name} of shard {self.number.number} broke: {exc!r}"))
+
+    async def _pump(self) -> None:
+        trouble: CrawlError | None = None
+        # A turn is never cancelled: the result of a step, such as leases, would be lost.
+        while not self.dispatcher.is_closing:
+            try:
+                if trouble is not None:
+                    await self._start_over(trouble)
+                    trouble = None
+                await self._turn()
+            except Replaced:
+                raise
+            except (Fenced, SetBack) as exc:
+                trouble = exc
+                continue
+            await self._rest()
 
     async def _turn(self) -> None:
         dispatcher = self.dispatcher
@@ -328,7 +325,7 @@ class Feed:
         await self._read_queue(now_s)
         room = int(room * self._pressure.share)
         if room <= 0:
-            self._due_at_s.update(dict.fromkeys(due, now_s + QUEUE_LOOK_S))
+            self._due_at_s.update(dict.fromkeys(due, now_s + self._pressure.look_s))
             return False
         plan = plan_leases(due, room)
         promised = 0
@@ -361,42 +358,31 @@ class Feed:
 
     async def _read_queue(self, now_s: float) -> None:
         """Read how long the page queue is, and lease less while parsers are behind."""
-        if not self._pressure.is_stale(now_s):
-            return
-        run = self.frontier.run
-        pages, size = await self.frontier.client.pipeline(
-            [("LLEN", keys.pages(run)), ("HGET", keys.page_counters(run), "queued_bytes")]
-        )
-        level = self._pressure.update(int(pages), int(size or 0), now_s)
-        if level:
-            self.metrics.back_pressure[level] += 1
-        if level == "hard":
-            facts = {"pages": int(pages), "bytes": int(size or 0)}
-            logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
+        if self._pressure.is_stale(now_s):
+            pages, size = await self.frontier.read_queue()
+            if level := self._pressure.update(pages, size, now_s):
+                self.metrics.back_pressure[level] += 1
+            if level == "hard":
+                facts = {"pages": pages, "bytes": size}
+                logger.info("page queue full, leasing nothing until parsers catch up", extra=facts)
 
     async def _listen(self) -> None:
         """Listen for new work and changes. After a reconnect read everything: messages may be missing."""
         holdings = self._holdings
-        try:
-            async with self.frontier.client.subscribe(keys.wake_channel(self.frontier.run)) as messages:
-                async for message in messages:
-                    now_s = self._clock()
-                    word = message[1] if message else b""
-                    if word.isdigit():
-                        self._woken.add(int(word))
-                        if int(word) in holdings.holds:
-                            self._due_at_s[int(word)] = now_s
-                    else:
-                        holdings.renew_at_s = now_s
-                        self._woken.update(holdings.holds)
-                        self._due_at_s = dict.fromkeys(holdings.holds, now_s)
-                        holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
-                    self._stir.set()
-        except CrawlError as exc:
-            self.stop(type(exc).__name__, exc)
-        except Exception as exc:
-            logger.exception("the listener of shard %d broke", self.number.number)
-            self.stop("broken", CrawlError(f"the listener of shard {self.number.number} broke: {exc!r}"))
+        async with self.frontier.client.subscribe(keys.wake_channel(self.frontier.run)) as messages:
+            async for message in messages:
+                now_s = self._clock()
+                word = message[1] if message else b""
+                if word.isdigit():
+                    self._woken.add(int(word))
+                    if int(word) in holdings.holds:
+                        self._due_at_s[int(word)] = now_s
+                else:
+                    holdings.renew_at_s = now_s
+                    self._woken.update(holdings.holds)
+                    self._due_at_s = dict.fromkeys(holdings.holds, now_s)
+                    holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
+                self._stir.set()
 
     def _may_lease(self, partition: int) -> bool:
         if self.dispatcher.pacer.buffered >= self._limits.batch or self.dispatcher.is_paused:

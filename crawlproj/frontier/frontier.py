@@ -301,6 +301,13 @@ class Frontier:
         calls = [(self._keys(hold.partition)[:1], [hold.epoch]) for hold in holds]
         await self._run("release_partition", calls)
 
+    async def read_queue(self) -> tuple[int, int]:
+        """Return the pages in the page queue, and their bytes."""
+        pages, size = await self.client.pipeline(
+            [("LLEN", keys.pages(self.run)), ("HGET", keys.page_counters(self.run), "queued_bytes")]
+        )
+        return int(pages), int(size or 0)
+
     async def _run(self, script: str, calls: Sequence[_Call]) -> list[Any]:
         return await self.client.run_many(script, calls, generation=self.generation) if calls else []
 

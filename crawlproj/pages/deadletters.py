@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
+from crawlproj.model.records import Page
+from crawlproj.pages.envelope import envelope_of
 from crawlproj.pages.letterfiles import LetterFiles, page_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
@@ -37,6 +41,12 @@ class DeadLetter:
 
     def encode(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def dead_letter(raw: bytes, page: Page | None, error: str, parser: str) -> DeadLetter:
+    """Return the dead letter for *raw*, named by its hash: numbers of leases repeat if Redis is set back."""
+    name = blake2b(envelope_of(raw), digest_size=8).hexdigest()
+    return DeadLetter(name, page.url if page else "", error[:2000], parser, int(time.time() * 1000))
 
 
 class DeadLetters:

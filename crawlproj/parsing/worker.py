@@ -16,7 +16,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 
 from crawlproj.config import Config
 from crawlproj.errors import BadEnvelope, Fenced, SetBack, StoreUnavailable
@@ -25,8 +24,8 @@ from crawlproj.model.records import Page
 from crawlproj.model.run import RunPaths
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
-from crawlproj.pages.deadletters import DeadLetter, DeadLetters
-from crawlproj.pages.envelope import envelope_of, unpack
+from crawlproj.pages.deadletters import DeadLetter, DeadLetters, dead_letter
+from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
@@ -57,12 +56,6 @@ def new_parser_name(name: str = "") -> str:
     """Return a unique name: *name* or the host's, the PID, a random part."""
     readable = re.sub(r"[^A-Za-z0-9_.]+", "_", name or socket.gethostname())[:40]
     return f"{readable}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def dead_letter(raw: bytes, page: Page | None, error: str, parser: str) -> DeadLetter:
-    """Return the dead letter for *raw*, named by its hash: numbers of leases repeat if Redis is set back."""
-    name = blake2b(envelope_of(raw), digest_size=8).hexdigest()
-    return DeadLetter(name, page.url if page else "", error[:2000], parser, int(time.time() * 1000))
 
 
 class Parser:
@@ -134,12 +127,7 @@ class Parser:
         CRAWL_SHARD_LEASE_SECONDS.
         """
         logger.info("parser %s started, storing pages in %s", self._name, self._directory)
-        self._rely_on_redis()
-        try:
-            await self._send_heartbeat()
-            await self._recover()
-        except StoreUnavailable as exc:
-            await self._wait_for_storage(exc)
+        await self._begin()
         # Idle at first: the blocking connection is opened now, not in the middle of a crawl.
         over, idle, soon = False, True, 0
         while not self.is_stopping:
@@ -161,10 +149,7 @@ class Parser:
                     # Then check once more: pages may have arrived before it was over.
                     over = await self._is_over()
             except (Fenced, SetBack) as exc:
-                try:
-                    await self._start_over(exc)
-                except StoreUnavailable as unavailable:
-                    await self._wait_for_storage(unavailable)
+                await self._start_over(exc)
             except StoreUnavailable as exc:
                 await self._wait_for_storage(exc)
             await self._log_when_due()
@@ -296,15 +281,17 @@ class Parser:
         """
         self._abandon_segment(reason)
         self._segment.leave_unnamed()
-        self._rely_on_redis()
-        await self._send_heartbeat()
-        await self._recover()
+        await self._begin()
 
-    def _rely_on_redis(self) -> None:
-        """Take what Redis holds from now on for what we know."""
-        generation = self._client.generation
-        self._queue.generation = generation
-        self._outlinks.start_over(generation)
+    async def _begin(self) -> None:
+        """Take what Redis holds now for what we know, and clean up what dead parsers left."""
+        self._queue.generation = self._client.generation
+        self._outlinks.start_over(self._client.generation)
+        try:
+            await self._send_heartbeat()
+            await self._recover()
+        except StoreUnavailable as exc:
+            await self._wait_for_storage(exc)
 
     def _abandon_segment(self, reason: Exception) -> None:
         """Drop the open segment: its pages are back in the queue, or will be."""

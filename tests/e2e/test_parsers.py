@@ -20,9 +20,9 @@ import pytest
 
 from crawlproj.model.records import Page, decode_entry
 from crawlproj.model.run import RunPaths
+from crawlproj.pages.deadletters import dead_letter
 from crawlproj.pages.envelope import VERSION, pack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState

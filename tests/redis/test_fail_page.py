@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawlproj.model.records import Page
-from crawlproj.pages.deadletters import DeadLetter, DeadLetters
+from crawlproj.pages.deadletters import DeadLetter, DeadLetters, dead_letter
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.worker import dead_letter
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 

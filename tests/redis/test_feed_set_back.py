@@ -53,7 +53,7 @@ async def until_acquired(shard: Shard) -> None:
 
 async def until_parked(shards: Shards, parked: dict[str, str]) -> None:
     async with asyncio.timeout(10):
-        while await shards.parked() != parked:
+        while await shards.parked() != parked:  # noqa: ASYNC110  # Redis has no event
             await asyncio.sleep(0.005)
 
 
@@ -216,9 +216,8 @@ async def test_requests_in_flight_end_before_anything_is_acquired_and_the_number
 
 async def test_a_domain_keeps_the_delay_that_redis_has_lost(shards: Shards, bystander: RedisClient) -> None:
     await shards.admit(*sites(1, pages=2))
-    shard = await shards.open(limits=LONG, rules=SLOW)
-    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
     backup = await Backup.of(bystander)
+    shard = await shards.open(limits=LONG, rules=SLOW)
     shard.fetch(await shard.take_one())
     await until_sent(shard)
 
@@ -360,6 +359,26 @@ async def test_a_renewal_that_meets_a_set_back_does_not_take_a_dead_process_for_
 
     with pytest.raises(SetBack):
         await number.renew(starting=False, generation=0)
+
+
+async def test_a_shard_without_partitions_is_not_ended_by_a_claim_that_reappears(
+    shards: Shards, bystander: RedisClient
+) -> None:
+    await bystander.pipeline(
+        [("HSET", keys.meta(RUN, p), "owner", "x", "until", 10**13) for p in range(PARTITIONS)]
+    )
+    process = stranger()
+    await hold_name(bystander, NUMBER, process, 600)
+    backup = await Backup.of(bystander)
+    await drop_name(bystander, NUMBER, process.instance)
+    shard = await shards.open(limits=LONG)
+    # It has tried to acquire them, and waits.
+    await until(lambda: min(shard.feed._holdings.try_at_s.values()) > shard.dispatcher.clock())
+
+    await backup.restore()
+    await until(lambda: shard.feed._holdings.restarts or shard.ends)
+
+    assert shard.ends == []
 
 
 # -- page limits --

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crawlproj.config import load_config
+from crawlproj.errors import SetBack
 from crawlproj.model.records import Page
+from crawlproj.pages.deadletters import dead_letter
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.worker import Parser
@@ -218,6 +220,33 @@ async def test_what_is_stored_stays_when_the_whole_run_is_gone(
     await parsers.finish()
 
     assert parsers.stored() == URLS[:1]
+
+
+@pytest.mark.parametrize("step", ["take", "commit", "fail"])
+async def test_no_step_that_relies_on_the_pages_taken_is_sent_after_a_set_back(
+    client: RedisClient, bystander: RedisClient, step: str
+) -> None:
+    run = await Run.open(client, RUN, partitions=PARTITIONS)
+    run.watch()
+    queue = PageQueue(client, RUN)
+    queue.generation = client.generation
+    await put(bystander, URLS)
+    await queue.heartbeat("p", 1)
+    [page, _] = await queue.take("p", 2)
+    backup = await Backup.of(bystander)
+    await client.command("PING")
+    await backup.restore()
+
+    steps: dict[str, Callable[[], Awaitable[object]]] = {
+        "take": lambda: queue.take("p", 1),
+        "commit": lambda: queue.commit("p", "p-000001", 1),
+        "fail": lambda: queue.fail("p", page, dead_letter(page, None, "bad", "p"), 3),
+    }
+
+    with pytest.raises(SetBack):
+        await steps[step]()
+
+    assert await bystander.command("LLEN", keys.pages_taken(RUN, "p")) == 2
 
 
 async def test_the_records_of_segments_are_the_last_of_a_run_to_be_deleted(
