@@ -6,6 +6,15 @@ from dataclasses import dataclass
 
 from crawlproj.redisio.client import RedisClient
 
+#: All at once: what others write meanwhile is in it or not.
+_ALL = """
+local all = {}
+for _, name in ipairs(redis.call('KEYS', '*')) do
+  all[#all + 1] = {name, redis.call('PTTL', name), redis.call('DUMP', name)}
+end
+return all
+"""
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -16,11 +25,9 @@ class Backup:
 
     @classmethod
     async def of(cls, client: RedisClient) -> Backup:
-        names = await client.command("KEYS", "*")
-        commands = [command for name in names for command in (("PTTL", name), ("DUMP", name))]
-        answers = await client.pipeline(commands)
-        values = zip((max(0, left_ms) for left_ms in answers[::2]), answers[1::2], strict=True)
-        return cls(client, dict(zip(names, values, strict=True)))
+        return cls(
+            client, {name: (max(0, ms), value) for name, ms, value in await client.command("EVAL", _ALL, 0)}
+        )
 
     async def restore(self) -> None:
         """Set Redis back to this backup, in one step."""

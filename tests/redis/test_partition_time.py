@@ -96,14 +96,15 @@ async def test_a_new_owner_does_not_find_a_domain_due_early_when_redis_was_set_f
 
 
 async def test_the_time_of_a_partition_stays_behind_a_redis_that_was_once_set_forward(
-    client: RedisClient,
+    client: RedisClient, first: Owner
 ) -> None:
-    first, second = Owner(client, "first"), Owner(client, "second")
-    await first.acquire()
-    for field in ("clock", "wall"):
+    for field in ("clock", "wall", "until"):
         await client.command("HINCRBY", META, field, -HOUR_MS)
-    await first.acquire()
-    await first.let_rest("a.test", 60_000)
+    await client.command("ZINCRBY", keys.ready(RUN, 0), -HOUR_MS, "a.test")
+    next_ms, *others = (await client.command("HGET", keys.domains(RUN, 0), "a.test")).decode().split(" ")
+    state = [str(int(next_ms) - HOUR_MS), *others]
+    await client.command("HSET", keys.domains(RUN, 0), "a.test", " ".join(state))
+    second = Owner(client, "second")
 
     await second.acquire(heir_of="first")
 
