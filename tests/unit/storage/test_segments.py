@@ -11,6 +11,7 @@ import pytest
 
 from crawlproj.errors import CrawlError, StoreUnavailable
 from crawlproj.storage import read_pages
+from crawlproj.storage.query import QueryResult
 from crawlproj.storage.segments import COMMIT_STEPS, SegmentWriter, published, recover, unfinished, withdraw
 from crawlproj.storage.sink import SINKS
 
@@ -428,6 +429,20 @@ async def test_a_segment_whose_record_was_lost_is_kept_under_another_name_and_no
     lost = [name for name in names(tmp_path) if "000002" in name]
     assert len(lost) == len(formats)
     assert all(name.endswith(".withdrawn") for name in lost)
+
+
+async def test_a_query_does_not_read_what_was_withdrawn(
+    tmp_path: Path, record: Record, a_page: MakePage
+) -> None:
+    writer = SegmentWriter(tmp_path, "p-1", ["parquet"], run_id=0xABC)
+    for url in ("http://a.test/kept", "http://a.test/lost"):
+        writer.append(*a_page(url))
+        await writer.commit(record)
+
+    withdraw(published(tmp_path, 0xABC), {"p-1-rabc-000001"})
+
+    found = QueryResult(tmp_path, "SELECT url FROM pages").rows()
+    assert [row["url"] for row in found] == ["http://a.test/kept"]
 
 
 async def test_what_was_withdrawn_is_no_segment_any_more(tmp_path: Path) -> None:
