@@ -127,11 +127,13 @@ class RunCommand(ScrapyCommand):
             yield await Run.find(client, self.run_name(opts))
 
     async def admit_seeds(self, run: Run, sources: Sequence[str]) -> SeedCount:
-        """Admit the seeds in *sources*, printing the invalid ones."""
+        """Admit the seeds in *sources*, printing the invalid ones. Raises SetBack if Redis lost some."""
         from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier
         from crawlproj.frontier.seeds import admit_seeds
 
         config = self.config()
         rules, _ = load_rules(config)
-        return await admit_seeds(Frontier.of(run, config), sources, rules, self.print_error, run.adding)
+        frontier = Frontier.of(run, config)
+        frontier.generation = run.client.generation
+        return await admit_seeds(frontier, sources, rules, self.print_error, run.adding)

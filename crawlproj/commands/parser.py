@@ -36,7 +36,7 @@ class Command(RunCommand):
         from crawlproj.extensions.logs import set_up_logging
         from crawlproj.observe import logs
         from crawlproj.parsing.guard import run_guarded
-        from crawlproj.parsing.worker import new_parser_name
+        from crawlproj.parsing.names import name_after, new_parser_name
 
         assert self.settings is not None
         set_up_logging(self.settings)
@@ -49,7 +49,8 @@ class Command(RunCommand):
             return self.guarded(lambda: asyncio.run(self._parse(opts, f"{stem}-{number}", notes)))
 
         def record_death(death: Death) -> None:
-            self.guarded(lambda: asyncio.run(self._record_death(opts, f"{stem}-{death.number}", death)))
+            name = name_after(death.restarts, f"{stem}-{death.number}")
+            self.guarded(lambda: asyncio.run(self._record_death(opts, name, death)))
 
         return run_guarded(work, record_death, supervisor=config.supervisor)
 

@@ -242,6 +242,7 @@ class Command(RunCommand):
             run = await Run.find(client, spec.run)
         else:
             run = await Run.open(client, spec.run, partitions=config.partitions, shards=spec.shards)
+        run.watch()
         count = await self.admit_seeds(run, spec.sources)
         if spec.sources and not count.given:
             raise NoSeeds("No valid seeds; nothing was started.")

@@ -23,6 +23,7 @@ class Command(RunCommand):
             raise NoSeeds("Give a seeds file, URLs, or - for standard input; see: scrapy seed -h")
         async with self.client() as client:
             run = await Run.open(client, self.run_name(opts), partitions=self.config().partitions)
+            run.watch()
             count = await self.admit_seeds(run, args)
             if not count.given:
                 raise NoSeeds(f"No valid seeds in {', '.join(args)} ({count.refused} invalid).")

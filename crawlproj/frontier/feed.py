@@ -18,13 +18,7 @@ from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.holdings import Holdings, ShardMap
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.frontier.pressure import (
-    QUEUE_LOOK_S,
-    FeedLimits,
-    Promises,
-    plan_leases,
-    within_promise,
-)
+from crawlproj.frontier.pressure import QUEUE_LOOK_S, FeedLimits, Promises, plan_leases, within_promise
 from crawlproj.model.records import Candidate, Outcome
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
@@ -96,6 +90,8 @@ class Feed:
         self._woken: set[int] = set()
         self._most_pages = 0
         self._is_stopped = self._is_fenced = False
+        #: Whether Redis has what was admitted at the start.
+        self._is_seeded = True
         self._tasks: list[asyncio.Task[None]] = []
         self._renewed_s = math.inf
         self._stir = asyncio.Event()
@@ -109,8 +105,8 @@ class Feed:
         await self.number.claim()
         await self._renew()
         self._tasks = [
-            asyncio.create_task(self._pump(), name="feed pump"),
-            asyncio.create_task(self._listen(), name="feed listener"),
+            asyncio.create_task(self._guard(self._pump, "feed"), name="feed pump"),
+            asyncio.create_task(self._guard(self._listen, "listener"), name="feed listener"),
         ]
 
     async def close(self) -> None:
@@ -163,23 +159,31 @@ class Feed:
 
     # -- the pump --
 
-    async def _pump(self) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]], name: str) -> None:
+        """Do *work*; stop this shard if it fails."""
         try:
-            # A turn is never cancelled: the result of a step, such as leases, would be lost.
-            while not self.dispatcher.is_closing:
-                try:
-                    await self._turn()
-                except Replaced:
-                    raise
-                except (Fenced, SetBack) as exc:
-                    await self._start_over(exc)
-                    continue
-                await self._rest()
+            await work()
         except CrawlError as exc:
             self.stop(type(exc).__name__, exc)
         except Exception as exc:
-            logger.exception("the feed of shard %d broke", self.number.number)
-            self.stop("broken", CrawlError(f"the feed of shard {self.number.number} broke: {exc!r}"))
+            logger.exception("the %s of shard %d broke", name, self.number.number)
+            self.stop("broken", CrawlError(f"the {name} of shard {self.number.number} broke: {exc!r}"))
+
+    async def _pump(self) -> None:
+        trouble: CrawlError | None = None
+        # A turn is never cancelled: the result of a step, such as leases, would be lost.
+        while not self.dispatcher.is_closing:
+            try:
+                if trouble is not None:
+                    await self._start_over(trouble)
+                    trouble = None
+                await self._turn()
+            except Replaced:
+                raise
+            except (Fenced, SetBack) as exc:
+                trouble = exc
+                continue
+            await self._rest()
 
     async def _turn(self) -> None:
         dispatcher = self.dispatcher
@@ -204,20 +208,30 @@ class Feed:
         logger.warning("dropping %d leases and starting over: %s", len(dispatcher.leases), reason)
         self.metrics.ownership_changes["fenced"] += len(self._holdings.holds)
         dispatcher.is_paused = True
-        self.frontier.generation = self.frontier.client.generation
-        await self.frontier.rest(dispatcher.known_rests_ms(self._limits.flight_s))
+        await self._keep_rests()
+        claim_at_s = 0.0
         while dispatcher.pacer.domains_in_flight() and not dispatcher.is_closing:
+            if self._clock() >= claim_at_s:
+                # Nobody may take us for dead, and fetch from the same domains.
+                claim_at_s = self._clock() + self._limits.shard_lease_s / 3
+                await self.number.claim_again()
             dispatcher.retry_stuck(self._limits.lease_s)
             await asyncio.sleep(_DRAIN_POLL_S)
         dispatcher.forget_all()
         self._holdings.start_over()
         self._due_at_s.clear()
         self._promises.forget_returned()
-        self.frontier.generation = self.frontier.client.generation
-        await self.frontier.rest(dispatcher.known_rests_ms(0.0))
+        await self._keep_rests()
         await self.number.claim_again()
-        if isinstance(reason, SetBack) and self.on_set_back is not None:
+        if not self._is_seeded and self.on_set_back is not None:
             await self.on_set_back()
+        self._is_seeded = True
+
+    async def _keep_rests(self) -> None:
+        """Take what Redis holds now for what we know, and let domains rest that must, whoever owns them."""
+        before, self.frontier.generation = self.frontier.generation, self.frontier.client.generation
+        self._is_seeded = self._is_seeded and self.frontier.generation == before
+        await self.frontier.rest(self.dispatcher.known_rests_ms(self._limits.flight_s))
 
     async def _rest(self) -> None:
         now_s = self._clock()
@@ -295,7 +309,7 @@ class Feed:
     async def _return_promises(self, pages: int) -> None:
         """Return promised pages that are not fetched."""
         if self._most_pages and pages > 0:
-            await self._promises.return_promises(pages)
+            await self._promises.return_promises(pages, self.frontier.generation)
 
     async def _change_ownership(self) -> None:
         for partition in await self._holdings.release_empty():
@@ -306,7 +320,9 @@ class Feed:
         self._due_at_s.update(dict.fromkeys(taken, self._clock()))
         if taken:
             if self._holdings.restarts:
+                # Before anything is leased.
                 self.dispatcher.park_again()
+                await self._holdings.park(self.dispatcher.parking)
             await self.dispatcher.gate.recall_traps(taken)
             await self._return_promises(sum(self._holdings.holds[p].reclaimed for p in taken))
 
@@ -355,26 +371,20 @@ class Feed:
     async def _listen(self) -> None:
         """Listen for new work and changes. After a reconnect read everything: messages may be missing."""
         holdings = self._holdings
-        try:
-            async with self.frontier.client.subscribe(keys.wake_channel(self.frontier.run)) as messages:
-                async for message in messages:
-                    now_s = self._clock()
-                    word = message[1] if message else b""
-                    if word.isdigit():
-                        self._woken.add(int(word))
-                        if int(word) in holdings.holds:
-                            self._due_at_s[int(word)] = now_s
-                    else:
-                        holdings.renew_at_s = now_s
-                        self._woken.update(holdings.holds)
-                        self._due_at_s = dict.fromkeys(holdings.holds, now_s)
-                        holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
-                    self._stir.set()
-        except CrawlError as exc:
-            self.stop(type(exc).__name__, exc)
-        except Exception as exc:
-            logger.exception("the listener of shard %d broke", self.number.number)
-            self.stop("broken", CrawlError(f"the listener of shard {self.number.number} broke: {exc!r}"))
+        async with self.frontier.client.subscribe(keys.wake_channel(self.frontier.run)) as messages:
+            async for message in messages:
+                now_s = self._clock()
+                word = message[1] if message else b""
+                if word.isdigit():
+                    self._woken.add(int(word))
+                    if int(word) in holdings.holds:
+                        self._due_at_s[int(word)] = now_s
+                else:
+                    holdings.renew_at_s = now_s
+                    self._woken.update(holdings.holds)
+                    self._due_at_s = dict.fromkeys(holdings.holds, now_s)
+                    holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
+                self._stir.set()
 
     def _may_lease(self, partition: int) -> bool:
         if self.dispatcher.pacer.buffered >= self._limits.batch or self.dispatcher.is_paused:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from crawlproj.config import Config
+from crawlproj.frontier.batches import grouped
 from crawlproj.frontier.neighbours import Neighbours
 from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
-from crawlproj.model.urls import domain_of, origin_of
+from crawlproj.model.urls import domain_of
 from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -28,8 +29,6 @@ from crawlproj.redisio.connection import Argument
 _Call = tuple[Sequence[str], Sequence[Argument]]
 #: What `lease_urls` answers when other runs fetch than `neighbours` knows.
 _OTHERS_FETCH = -2
-#: Candidates per script call; more would block other clients for too long.
-_ADMIT_BATCH = 500
 
 
 @dataclass(slots=True)
@@ -64,6 +63,7 @@ class RunOfFrontier(Protocol):
     client: RedisClient
     name: str
     partitions: int
+    server: str
 
 
 class Frontier:
@@ -83,6 +83,7 @@ class Frontier:
         domain_pages: int = 0,
         domain_bytes: int = 0,
         trapped_urls: int = 100_000,
+        server: str = "",
         now_ms: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
@@ -92,6 +93,8 @@ class Frontier:
         self._domain_pages = domain_pages
         self._domain_bytes = domain_bytes
         self._trapped_urls = max(1, trapped_urls // partitions)
+        #: The run id of the Redis in which the run was created.
+        self._server = server
         self.generation: int | None = None
         #: Other runs whose domains rest together with ours; None: each for itself.
         self.neighbours: Neighbours | None = None
@@ -111,6 +114,7 @@ class Frontier:
             domain_pages=config.domain_pages,
             domain_bytes=config.domain_bytes,
             trapped_urls=config.parked_urls,
+            server=run.server,
         )
 
     async def admit(
@@ -123,7 +127,7 @@ class Frontier:
         """
         calls = [
             (self._admit_keys(partition), [*self._admit_head(partition), int(even_when_full), *arguments])
-            for partition, arguments in self._grouped(candidates)
+            for partition, arguments in grouped(candidates, self.partitions)
         ]
         if not calls:
             return Admitted()
@@ -255,7 +259,7 @@ class Frontier:
         calls: list[tuple[list[str], list[str | int]]] = [
             (
                 self._parking_keys(partition),
-                [self._now_ms(), keys.wake_channel(self.run), partition, *names],
+                [self._now_if_ours(partition), keys.wake_channel(self.run), partition, *names],
             )
             for partition, names in domains.items()
         ]
@@ -291,7 +295,13 @@ class Frontier:
             json.dumps(dict(delays_ms)),
             known_dead,
         ]
-        arguments += [flight_ms, int(time.time() * 1000), expired, "" if was_ours is None else int(was_ours)]
+        arguments += [
+            flight_ms,
+            int(time.time() * 1000),
+            expired,
+            "" if was_ours is None else int(was_ours),
+            self._server,
+        ]
         [answer] = await self._run("acquire_partition", [(self._keys(partition), arguments)])
         if not answer[0]:
             return Taken(int(answer[3]))
@@ -345,6 +355,9 @@ class Frontier:
         """Return the time of a partition that we own."""
         return self._now_ms() or int(self._clock() * 1000 + self._offsets_ms[partition])
 
+    def _now_if_ours(self, partition: int) -> int:
+        return self._now(partition) if partition in self._offsets_ms else self._now_ms()
+
     def _keys(self, partition: int) -> list[str]:
         known = self._known_keys.get(partition)
         if known is None:
@@ -377,34 +390,3 @@ class Frontier:
 
     def _admit_head(self, partition: int) -> list[str | int]:
         return [self._now_ms(), self._domain_pages, keys.wake_channel(self.run), partition]
-
-    def _grouped(self, candidates: Iterable[Candidate]) -> Iterable[tuple[int, list[str | int]]]:
-        """Yield (partition, script arguments) for calls of at most _ADMIT_BATCH candidates."""
-        by_domain: defaultdict[str, list[Candidate]] = defaultdict(list)
-        # Nearly all links of a page are of one origin.
-        domains: dict[str, str] = {}
-        for candidate in candidates:
-            origin = origin_of(candidate.url)
-            domain = domains.get(origin)
-            if domain is None:
-                domain = domains[origin] = domain_of(origin)
-            by_domain[domain].append(candidate)
-        open_calls: dict[int, tuple[int, list[str | int]]] = {}
-        for domain, members in by_domain.items():
-            partition = partition_of(domain, self.partitions)
-            for start in range(0, len(members), _ADMIT_BATCH):
-                group = members[start : start + _ADMIT_BATCH]
-                size, arguments = open_calls.get(partition, (0, []))
-                if size + len(group) > _ADMIT_BATCH:
-                    yield partition, arguments
-                    size, arguments = 0, []
-                arguments += (domain, len(group))
-                for candidate in group:
-                    arguments += (
-                        candidate.mark,
-                        lane_of(candidate.priority),
-                        encode_entry(candidate.url, domain, candidate.depth, 0, candidate.extra),
-                    )
-                open_calls[partition] = size + len(group), arguments
-        for partition, (_, arguments) in open_calls.items():
-            yield partition, arguments

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from crawlproj.errors import SetBack
 from crawlproj.frontier.frontier import Frontier, Hold, Taken
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.frontier.rests import Rest, Rests
@@ -98,11 +99,13 @@ class Holdings:
         self._rests = rests
         #: How often we have started over, each time as another owner.
         self.restarts = 0
-        #: What we held when we started over.
+        #: Partitions that nobody else has had since we had them.
         self._ours: set[int] = set()
         self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = -math.inf
+        #: The Redis in which they were last renewed.
+        self._server = ""
         #: From when on an absent shard counts as dead.
         self._judges_from_s = math.inf
 
@@ -113,8 +116,12 @@ class Holdings:
         due_in_ms, returning = await self._frontier.renew(list(self.holds.values()), ttl_ms)
         if returning:
             await self._frontier.unpark(dict.fromkeys(returning, ()))
-        await self._number.renew(starting=starting)
+        await self._number.renew(starting=starting, generation=self._frontier.generation)
         after_s = self._clock()
+        server, self._server = self._server, self._frontier.client.server
+        if self.holds and self._server != server and before_s >= self._kept_s + self._shard_lease_s:
+            # In what Redis may have lost, another shard may have had them.
+            raise SetBack("Redis was restarted, and meanwhile our partitions could have been taken over.")
         if after_s - self._kept_s > self._shard_lease_s / 2:
             # We just started, Redis was unreachable, or we were suspended. The others may be late as well,
             # and the first one back must not take their partitions.
@@ -153,6 +160,7 @@ class Holdings:
         await self._frontier.release(gone)
         for hold in gone:
             self.leaving.discard(hold.partition)
+            self._ours.discard(hold.partition)
             del self.holds[hold.partition]
         await self._number.announce()
         logger.info("released %d partitions", len(gone))
@@ -169,8 +177,10 @@ class Holdings:
                 if self._unchanged.for_s(partition, hold, now_s) >= _PATIENCE * self._shard_lease_s:
                     hold = await self._acquire(partition, expired=hold.until)
             if isinstance(hold, Taken):
+                self._ours.discard(partition)
                 continue
             del self.try_at_s[partition]
+            self._ours.add(partition)
             self.holds[partition] = hold
             taken.append(partition)
             self._unchanged.forget(partition)
@@ -179,13 +189,15 @@ class Holdings:
         return taken
 
     async def _acquire(self, partition: int, expired: int = 0) -> Hold | Taken:
+        # If Redis lost that we released it, another shard may have requests in flight.
+        earlier = map(self._owner, range(self.restarts)) if partition in self._ours else ()
         return await self._frontier.acquire(
             partition,
             self._owner(),
             ttl_ms=int(self._shard_lease_s * 1000),
             delay_ms=int(self._rules.delay_s * 1000),
             delays_ms={d: int(rule.delay_s * 1000) for d, rule in self._rules.domains.items()},
-            heir_of=[*self._number.heir_of, *map(self._owner, range(self.restarts))],
+            heir_of=[*self._number.heir_of, *earlier],
             flight_ms=int(self._flight_s * 1000),
             expired=expired,
             was_ours=partition in self._ours if self.restarts else None,
@@ -211,8 +223,8 @@ class Holdings:
         """Forget all holds: what Redis says we own is reclaimed before it is ours again."""
         self.restarts += 1
         # A hold that may have ended in what Redis has lost may have been another shard's.
-        is_certain = self._clock() < self._kept_s + self._shard_lease_s
-        self._ours = set(self.holds) if is_certain else set()
+        if self._clock() >= self._kept_s + self._shard_lease_s:
+            self._ours.clear()
         self.holds.clear()
         self.leaving.clear()
         self.try_at_s.clear()

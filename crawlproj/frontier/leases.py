@@ -61,7 +61,9 @@ class Leases:
         return iter(list(self._held.values()))
 
     def get(self, lease: Lease) -> HeldLease | None:
-        return self._held.get(lease.token)
+        """Return *lease* as it is held; None if it was settled, or dropped: tokens repeat in a new epoch."""
+        held = self._held.get(lease.token)
+        return held if held is not None and held.lease.epoch == lease.epoch else None
 
     def add(self, lease: Lease) -> None:
         self._held[lease.token] = HeldLease(lease)
@@ -77,8 +79,9 @@ class Leases:
     def settle(self, settlement: Settlement, next_at_s: float) -> bool:
         """Put *settlement* into the outbox; returns False when its lease was settled before."""
         lease = settlement.lease
-        if self._held.pop(lease.token, None) is None:
+        if self.get(lease) is None:
             return False
+        del self._held[lease.token]
         settlement.delay_ms, settlement.fails = lease.delay_ms, lease.fails
         self._send_later(settlement, next_at_s)
         return True

@@ -59,9 +59,12 @@ class ShardNumber:
             await asyncio.sleep(2 * self.ttl_ms / 1000 / _TRIES)
         raise Replaced(str(taken)) from taken
 
-    async def renew(self, *, starting: bool) -> None:
-        """Renew the claim. Raises Replaced when another process has the number."""
-        holder = await self._hold(starting=starting)
+    async def renew(self, *, starting: bool, generation: int | None = None) -> None:
+        """Renew the claim. Raises Replaced when another process has the number.
+
+        Raises SetBack if *generation* is given and over: a dead process may seem to have it then.
+        """
+        holder = await self._hold(starting=starting, generation=generation)
         if holder:
             raise Replaced(
                 f"shard {self.number} of run {self.run!r} now belongs to process {holder.process.pid} on "
@@ -77,7 +80,7 @@ class ShardNumber:
         """Make every shard read the map again."""
         await self.client.command("PUBLISH", keys.wake_channel(self.run), "map")
 
-    async def _hold(self, *, starting: bool) -> Holder | None:
+    async def _hold(self, *, starting: bool, generation: int | None = None) -> Holder | None:
         return await hold_name(
             self.client,
             keys.shard(self.run, self.number),
@@ -85,4 +88,5 @@ class ShardNumber:
             self.ttl_ms,
             starting=starting,
             figures=self.figures(),
+            generation=generation,
         )

@@ -47,7 +47,7 @@ class Promises(Protocol):
 
     async def promise_pages(self, wanted: int, most: int) -> int: ...
 
-    async def return_promises(self, count: int) -> None: ...
+    async def return_promises(self, count: int, generation: int | None = None) -> None: ...
 
     def forget_returned(self) -> None: ...
 
@@ -61,6 +61,8 @@ class QueuePressure:
     """
 
     def __init__(self, limits: QueueLimits) -> None:
+        #: How often it is read.
+        self.look_s = QUEUE_LOOK_S
         #: The part of its room that a shard may fill.
         self.share = 1.0
         self._limits = limits

@@ -16,6 +16,10 @@ class Rest:
     until_s: float
     reason: str = ""
 
+    def counts_more_than(self, other: Rest) -> bool:
+        """Whether it lasts longer; of two that end together, the one that is parked counts."""
+        return (self.until_s, bool(self.reason)) >= (other.until_s, bool(other.reason))
+
     def wait_ms(self, now_s: float, endless: int) -> int:
         """Return how long it still lasts, *endless* if for good."""
         left_s = self.until_s - now_s
@@ -35,7 +39,7 @@ class Rests:
 
     def note(self, domain: str, rest: Rest, now_s: float) -> None:
         known = self._by_domain.get(domain)
-        if rest.until_s <= now_s or (known is not None and known.until_s >= rest.until_s):
+        if rest.until_s <= now_s or (known is not None and known.counts_more_than(rest)):
             return
         self._by_domain[domain] = rest
         if len(self._by_domain) >= self._full_at:

@@ -139,6 +139,13 @@ class PageQueue:
         """Start over after Fenced: *parser* holds no pages."""
         self._held.pop(parser, None)
 
+    async def abandon(self, parser: str) -> None:
+        """Return what Redis says *parser* has taken, and remove it: it goes by another name from now on."""
+        self.forget(parser)
+        self._heartbeats.pop(parser, None)
+        if beat := (await self._parsers()).get(parser):
+            await self._reclaim(parser, beat)
+
     async def leave(self, parser: str) -> int:
         """Return the pages of *parser* to the queue and remove it; returns how many."""
         self.forget(parser)
@@ -188,6 +195,11 @@ class PageQueue:
         """Return the names of all committed segments."""
         names: list[bytes] = await self._client.command("HKEYS", keys.segments(self._run))
         return {name.decode() for name in names}
+
+    async def is_of(self, run_id: int) -> bool:
+        """Whether the run is there, and the one created at *run_id* (ms). Its segments are deleted last."""
+        created: bytes | None = await self._client.command("HGET", keys.run_record(self._run), "created_ms")
+        return created == str(run_id).encode()
 
     async def now_ms(self) -> int:
         """Return the time by Redis's clock, which parsers on all machines share."""

@@ -28,7 +28,7 @@ _MOST_VAIN = 5
 _PR_SET_PDEATHSIG = 1
 #: How often the guard checks whether its supervisor is alive.
 _WATCH_S = 1.0
-_NOTE = struct.Struct("=qq")
+_NOTE = struct.Struct("=qqq")
 
 
 class Notes:
@@ -37,21 +37,23 @@ class Notes:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, _NOTE.size)
         self._parsed = 0
+        #: How often the parser has started over, each time with a list of its own.
+        self.restarts = 0
         self.done()
 
     def reading(self, position: int) -> None:
         """Note that the page at *position* of this parser's list is being read."""
-        _NOTE.pack_into(self._memory, 0, position, self._parsed)
+        _NOTE.pack_into(self._memory, 0, position, self._parsed, self.restarts)
 
     def done(self) -> None:
         """Note that no page is being read."""
         self._parsed += 1
-        _NOTE.pack_into(self._memory, 0, -1, self._parsed)
+        _NOTE.pack_into(self._memory, 0, -1, self._parsed, self.restarts)
 
-    def read(self) -> tuple[int | None, int]:
-        """Return the position of the page being read, if any, and a number that grows with every page."""
-        position, parsed = _NOTE.unpack_from(self._memory, 0)
-        return (None if position < 0 else position), parsed
+    def read(self) -> tuple[int | None, int, int]:
+        """Return the position of the page being read, if any, how many were, how often we started over."""
+        position, parsed, restarts = _NOTE.unpack_from(self._memory, 0)
+        return (None if position < 0 else position), parsed, restarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Death:
     number: int
     signum: int
     position: int | None
+    #: How often it had started over.
+    restarts: int = 0
 
     @property
     def reason(self) -> str:
@@ -76,6 +80,10 @@ class TimeLimit:
         self._notes = notes
         self._limit_s = limit_s
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    def start_over(self) -> None:
+        """The parser has another list from now on."""
+        self._notes.restarts += 1
 
     def start(self, position: int) -> None:
         self._notes.reading(position)
@@ -108,8 +116,8 @@ def run_guarded(
             stopping.child = None
             if not os.WIFSIGNALED(status):
                 return os.waitstatus_to_exitcode(status)
-            position, parsed = notes.read()
-            death = Death(number, os.WTERMSIG(status), position)
+            position, parsed, restarts = notes.read()
+            death = Death(number, os.WTERMSIG(status), position, restarts)
             logger.warning(
                 "parser process %d died (%s)%s",
                 child,

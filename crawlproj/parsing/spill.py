@@ -91,6 +91,11 @@ class SpillWriter:
         """The open file is recorded."""
         self._file, self._links = None, 0
 
+    def start_over(self, parser: str) -> None:
+        """Continue under the name *parser*, without the open file."""
+        self.discard()
+        self._parser = parser
+
     def discard(self) -> None:
         """Remove the open file: its pages will be parsed again. Never raises."""
         if self._file is not None:

@@ -13,7 +13,8 @@ from crawlproj.config import Config
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
-from crawlproj.parsing.worker import Parser, new_parser_name
+from crawlproj.parsing.names import new_parser_name
+from crawlproj.parsing.worker import Parser
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 

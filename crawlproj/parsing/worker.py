@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
-import secrets
-import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -29,6 +25,7 @@ from crawlproj.pages.queue import PageQueue
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.guard import TimeLimit
+from crawlproj.parsing.names import name_after
 from crawlproj.parsing.outlinks import Outlinks
 from crawlproj.parsing.row import row_of
 from crawlproj.redisio.names import ProcessName
@@ -51,12 +48,6 @@ _HELD_BYTES = 16_000_000
 _Failure = tuple[bytes, DeadLetter, int]
 
 
-def new_parser_name(name: str = "") -> str:
-    """Return a unique name: *name* or the host's, the PID, a random part."""
-    readable = re.sub(r"[^A-Za-z0-9_.]+", "_", name or socket.gethostname())[:40]
-    return f"{readable}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
 class Parser:
     """One parser of *run*. *is_over* returns whether the run has ended, so that an empty queue stays empty.
 
@@ -77,7 +68,8 @@ class Parser:
         heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._name = name
+        self._first_name = self._name = name
+        self._restarts = 0
         self._process = ProcessName.of_this()
         self._heartbeat = heartbeat or Heartbeat(clock)
         self._metrics = metrics or Metrics()
@@ -123,12 +115,7 @@ class Parser:
         CRAWL_SHARD_LEASE_SECONDS.
         """
         logger.info("parser %s started, storing pages in %s", self._name, self._directory)
-        self._rely_on_redis()
-        try:
-            await self._send_heartbeat()
-            await self._recover()
-        except StoreUnavailable as exc:
-            await self._wait_for_storage(exc)
+        await self._begin()
         # Idle at first: the blocking connection is opened now, not in the middle of a crawl.
         over, idle, soon, admitting = False, True, 0, False
         while not self.is_stopping:
@@ -300,16 +287,24 @@ class Parser:
         Links of the pages parsed so far may be lost, and so may the records of published segments.
         """
         self._abandon_segment(reason)
-        self._segment.leave_unnamed()
-        self._rely_on_redis()
-        await self._send_heartbeat()
-        await self._recover()
+        await self._queue.abandon(self._name)
+        self._restarts += 1
+        self._name = name_after(self._restarts, self._first_name)
+        self._segment.start_over(self._name)
+        self._outlinks.spill.start_over(self._name)
+        if self._time_limit is not None:
+            self._time_limit.start_over()
+        await self._begin()
 
-    def _rely_on_redis(self) -> None:
-        """Take what Redis holds from now on for what we know."""
-        generation = self._client.generation
-        self._queue.generation = generation
-        self._outlinks.start_over(generation)
+    async def _begin(self) -> None:
+        """Take what Redis holds now for what we know, and clean up what dead parsers left."""
+        self._queue.generation = self._client.generation
+        self._outlinks.start_over(self._client.generation)
+        try:
+            await self._send_heartbeat()
+            await self._recover()
+        except StoreUnavailable as exc:
+            await self._wait_for_storage(exc)
 
     def _abandon_segment(self, reason: Exception) -> None:
         """Drop the open segment: its pages are back in the queue, or will be."""
@@ -372,7 +367,9 @@ class Parser:
             living = await self._queue.parsers()
             recorded = await self._queue.segments()
             recover(parts, living, recorded)
-            withdraw(files, recorded)
+            # A run that was deleted, or lost with all of Redis, has no records, but its pages are kept.
+            if await self._queue.is_of(self._run_id):
+                withdraw(files, recorded)
         # Pages that killed their parser became dead letters without it.
         await self._dead_letters.make_room(self._config.dead_letter_bytes)
         await self._outlinks.spilled.remove_abandoned(self._queue.parsers)

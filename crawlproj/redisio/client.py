@@ -71,6 +71,8 @@ class RedisClient:
         self._free_blocking: list[AbstractConnection] = []
         self._calls: set[asyncio.Task[Any]] = set()
         self._witness: Witness | None = None
+        #: The run id of the server: another one after every restart.
+        self.server = ""
         #: Called with the seconds of every round trip.
         self.on_answer: Callable[[float], None] = lambda seconds: None
 
@@ -106,9 +108,12 @@ class RedisClient:
             url=config.redis_url, data_dir=config.data, params=params, wait_s=config.redis_wait_seconds
         )
 
-    def watch(self, witness: str | None) -> None:
-        """Notice from now on when Redis is set back, by counting in the hash *witness*; None: no longer."""
-        self._witness = Witness(witness) if witness else None
+    def watch(self, witness: str) -> None:
+        """Notice from now on when Redis is set back, by counting in the hash *witness*; again: no change."""
+        self._witness = self._witness or Witness(witness)
+
+    def stop_watching(self) -> None:
+        self._witness = None
 
     @property
     def generation(self) -> int:
@@ -225,15 +230,16 @@ class RedisClient:
             await asyncio.to_thread(embedded.stop_if_unused, self._data_dir)
 
     async def _check(self) -> None:
-        async def attempt(answer_s: float) -> str:
+        async def attempt(answer_s: float) -> bytes:
             [answer] = await self._on_a_connection([("INFO",)], answer_s)
-            info: str = checked(answer, self.where).decode()
-            if "\nloading:1" in info:
+            info: bytes = checked(answer, self.where)
+            if b"\nloading:1" in info:
                 raise NotNow("LOADING Redis is loading the dataset in memory")
             return info
 
         info = await self._shielded(self.retry.until_answered(attempt, is_first=True))
-        fields = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+        fields = _fields(info)
+        self.server = fields["run_id"]
         version = fields["redis_version"]
         if tuple(map(int, version.split(".")[:2])) < embedded.OLDEST_VERSION[:2]:
             raise RedisRefused(f"Redis at {self.where} is version {version}; 6.2 or newer is needed.")
@@ -336,15 +342,17 @@ class RedisClient:
             witness = self._witness
             try:
                 if witness is not None and not connection.is_connected:
-                    expected = witness.expected()
-                    [held] = await exchange(connection, [witness.look], answer_s)
-                    witness.compare(expected, checked(held, self.where), self.where)
+                    await self._look(connection, witness, answer_s)
                 if generation is not None and generation != self.generation:
                     raise SetBack(f"Redis at {self.where} was set back to older data.")
                 if witness is None:
                     answers = await exchange(connection, commands, answer_s)
                 else:
                     *answers, count = await exchange(connection, [*commands, witness.count], answer_s)
+                    if is_read_only(count):
+                        # What a replica answers may be older than what we know.
+                        await connection.disconnect(nowait=True)
+                        raise NotNow(text_of(count))
                     witness.acknowledge(count)
                 if any(map(is_read_only, answers)):
                     # After a failover this is a replica; the same address leads to the new master.
@@ -354,6 +362,21 @@ class RedisClient:
             finally:
                 # Last in, first out: after a restart of Redis, a retry does not meet another dead connection.
                 self._free.append(connection)
+
+    async def _look(self, connection: AbstractConnection, witness: Witness, answer_s: float) -> None:
+        """Find out on a new connection whether Redis was set back."""
+        expected = witness.expected()
+        held, info = await exchange(connection, [witness.look, ("INFO", "server")], answer_s)
+        if isinstance(held, ResponseError):
+            # The next attempt must look again.
+            await connection.disconnect(nowait=True)
+        witness.compare(expected, checked(held, self.where), self.where)
+        self.server = _fields(checked(info, self.where))["run_id"]
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    """Return what INFO answered."""
+    return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
 
 
 def _password_in(path: str) -> str:

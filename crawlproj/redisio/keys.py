@@ -23,11 +23,11 @@ def check_run_name(run: str) -> str:
 
 
 #: What `meta` holds besides counters.
-META_FIELDS = frozenset({"owner", "epoch", "until", "sleep", "clock", "wall", "mine", "server"})
+META_FIELDS = frozenset({"owner", "epoch", "until", "sleep", "clock", "wall", "mine", "server", "rested"})
 
 
 def meta(run: str, partition: int) -> str:
-    """hash · owner, epoch (``number:owner``) and until (ms by the server's clock); the time of the partition: `clock`, and when that was written by the server's clock, `wall`, and by the owner's, `mine` (ms); `server`, the run id of the Redis in which it was acquired; counters, `parked:REASON` of domains; `sleep`, the time at which the owner looks again without being woken · kept with the run"""
+    """hash · owner, epoch (``number:owner``) and until (ms by the server's clock); the time of the partition: `clock`, and when that was written by the server's clock, `wall`, and by the owner's, `mine` (ms); `server`, the run id of the Redis in which it was acquired; `rested`, the time before which nothing is leased; counters, `parked:REASON` of domains; `sleep`, the time at which the owner looks again without being woken · kept with the run"""
     return _partition(run, partition, "meta")
 
 
@@ -82,7 +82,7 @@ def robots_ages(run: str, partition: int) -> str:
 
 
 def run_record(run: str) -> str:
-    """hash · version, partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
+    """hash · version, `server` (the run id of the Redis it was created in), partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
     return _run(run, "run")
 
 

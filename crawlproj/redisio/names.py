@@ -78,14 +78,15 @@ async def hold_name(
     *,
     starting: bool = False,
     figures: Mapping[str, object] | None = None,
+    generation: int | None = None,
 ) -> Holder | None:
     """Claim or renew the name at *key*. Returns None on success, else who holds it.
 
-    *figures* are shown to users; see `runs.overview`.
+    *figures* are shown to users; see `runs.overview`. Raises SetBack if *generation* is given and over.
     """
     holder = Holder(process, int(time.time() * 1000), starting)
     record = json.dumps({**asdict(holder), "figures": dict(figures or {})}, separators=(",", ":"))
-    held = await client.run("hold_name", [key], [process.instance, record, ttl_ms])
+    held = await client.run("hold_name", [key], [process.instance, record, ttl_ms], generation=generation)
     return Holder.decode(held) if held else None
 
 

@@ -64,12 +64,16 @@ class RunMap:
 class Run:
     """A run, by its record in Redis."""
 
-    def __init__(self, client: RedisClient, name: str, partitions: int, created_ms: int = 0) -> None:
+    def __init__(
+        self, client: RedisClient, name: str, partitions: int, created_ms: int = 0, server: str = ""
+    ) -> None:
         self.client = client
         self.name = name
         self.partitions = partitions
         #: When it was created: another one for an earlier run of the same name.
         self.created_ms = created_ms
+        #: The run id of the Redis it was created in: as long as that is the same, it can have lost nothing.
+        self.server = server
         # A running total of promises returned, so that a repeated call changes nothing.
         self._instance = secrets.token_hex(6)
         self._taken_back = 0
@@ -84,6 +88,7 @@ class Run:
             "partitions": partitions,
             "shards": shards or 1,
             "created_ms": _now_ms(),
+            "server": client.server,
             "state": RunState.CREATED.value,
         }
         stored = await _read_record(client, name)
@@ -104,7 +109,7 @@ class Run:
                 f"Run {name!r} was created with CRAWL_PARTITIONS={stored['partitions']}, not {partitions}. "
                 f"Set CRAWL_PARTITIONS={stored['partitions']}, or use another run name."
             )
-        return cls(client, name, partitions, int(stored["created_ms"]))
+        return cls(client, name, partitions, int(stored["created_ms"]), stored["server"])
 
     def watch(self) -> None:
         """Notice when Redis is set back; for processes that keep what Redis told them."""
@@ -274,11 +279,14 @@ class Run:
         """Reserve up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""
         return int(await self.client.run("promise_pages", [keys.page_counters(self.name)], [wanted, most]))
 
-    async def return_promises(self, count: int) -> None:
-        """Return promised pages that were not fetched."""
+    async def return_promises(self, count: int, generation: int | None = None) -> None:
+        """Return promised pages that were not fetched. Raises SetBack if *generation* is given and over."""
         self._taken_back += count
         await self.client.run(
-            "return_promises", [keys.page_counters(self.name)], [self._instance, self._taken_back]
+            "return_promises",
+            [keys.page_counters(self.name)],
+            [self._instance, self._taken_back],
+            generation=generation,
         )
 
     def forget_returned(self) -> None:
@@ -332,19 +340,24 @@ class Run:
         return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut, spilled)
 
     async def delete(self) -> None:
-        """Delete every key of the run, a batch at a time."""
+        """Delete every key of the run, a batch at a time.
+
+        The records of its segments go last: without them, as long as the run is there, they look lost.
+        """
         # It would be written again.
-        self.client.watch(None)
+        self.client.stop_watching()
+        segments = keys.segments(self.name)
         # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
         of_partitions = keys.meta(self.name, 0).replace(":p0}:meta", ":p*}:*")
         for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", of_partitions):
             cursor: bytes | int = b"0"
             while True:
                 cursor, found = await self.client.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                if found:
+                if found := [name for name in found if name != segments.encode()]:
                     await self.client.command("UNLINK", *found)
                 if cursor in (b"0", 0):
                     break
+        await self.client.command("UNLINK", segments)
         await self.client.run("announce_run", [keys.fetching()], [self.name, "", ""])
         await self.client.command("SREM", keys.runs(), self.name)
 

@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
@@ -57,7 +57,8 @@ class SegmentWriter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
-        self._stem = f"{parser}-r{run_id:x}" if run_id else parser
+        self._parser = parser
+        self._run = f"-r{run_id:x}" if run_id else ""
         self._kinds = [SINKS[name] for name in formats]
         self._clock = clock
         self._number = 0
@@ -72,7 +73,7 @@ class SegmentWriter:
     @property
     def name(self) -> str:
         """The base name of the open segment."""
-        return f"{self._stem}-{self._number:06d}"
+        return f"{self._parser}{self._run}-{self._number:06d}"
 
     @property
     def bytes(self) -> int:
@@ -118,6 +119,10 @@ class SegmentWriter:
                 sync_directory(self._directory)
             self._is_closed = True
         passed("files_synced")
+        with self._disk_errors():
+            for part in self._parts():
+                # A parser that took us for dead has removed it: its pages must be parsed again.
+                part.stat()
         await record(self.name, self.rows)
         passed("segment_recorded")
         self._unnamed += self._parts()
@@ -139,9 +144,14 @@ class SegmentWriter:
             except OSError as exc:
                 logger.warning("cannot remove a discarded segment, the next parser will: %s", exc)
 
-    def leave_unnamed(self) -> None:
-        """Leave files that could not be renamed yet to `recover`: their record may be lost."""
+    def start_over(self, parser: str) -> None:
+        """Continue under the name *parser*, without the open segment.
+
+        Files that could not be renamed yet are left to `recover`: their record may be lost.
+        """
+        self.discard()
         self._unnamed.clear()
+        self._parser = parser
 
     def check_room(self) -> None:
         """Raise StoreUnavailable unless pages can be written now."""
@@ -240,14 +250,24 @@ def published(directory: Path, run_id: int) -> list[Path]:
 def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
     """Rename the *files* that are not *recorded*: Redis was set back, and their pages are stored again.
 
-    The arguments must have been read in this order: a file is recorded before it is published.
+    The arguments must have been read in this order: a file is recorded before it is published. Raises
+    StoreUnavailable when the directory is not writable.
     """
     for file in files:
         match = _NAME.fullmatch(file.name)
-        if match and match["base"] not in recorded:
-            with suppress(FileNotFoundError):
-                file.rename(file.with_name(file.name + WITHDRAWN))
-                logger.warning("withdrawn, since Redis lost its record: %s", file.name)
+        if not match or match["base"] in recorded:
+            continue
+        try:
+            file.rename(file.with_name(file.name + WITHDRAWN))
+            logger.warning("withdrawn, since Redis lost its record: %s", file.name)
+        except FileNotFoundError:
+            # Another parser was faster.
+            continue
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"Cannot withdraw {file}, whose pages are stored again: {exc.strerror or exc}. "
+                "Make the directory writable."
+            ) from exc
 
 
 def _rename(part: Path) -> bool:

@@ -47,6 +47,23 @@ async def live_shards(run: Run) -> dict[int, Holder]:
     return {number: holder for number, holder in alive.items() if not holder.process.is_dead()}
 
 
+async def is_alone(run: Run, lease_s: float) -> bool:
+    """Whether no shard works on *run*.
+
+    If partitions still have an owner, its number may have expired because a clock was set: a shard that is
+    alive renews it within *lease_s*.
+    """
+    deadline_s = time.monotonic() + lease_s
+    while not await live_shards(run):
+        owners = await run.client.pipeline(
+            [("HGET", keys.meta(run.name, partition), "owner") for partition in range(run.partitions)]
+        )
+        if not any(owners) or time.monotonic() > deadline_s:
+            return True
+        await asyncio.sleep(_POLL_S)
+    return False
+
+
 async def wait_for_leftovers(run: Run, within_s: float, notify: Callable[[str], None]) -> None:
     """Wait until the shards of a killed supervisor have exited. Raises ShardTaken on timeout."""
     deadline_s = time.monotonic() + within_s

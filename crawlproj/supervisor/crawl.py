@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError, RunMismatch
+from crawlproj.errors import CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -30,7 +30,7 @@ from crawlproj.runs.processes import forget_supervisor, show_supervisor
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.supervisor.autoscale import ScaleState, decide
 from crawlproj.supervisor.children import LogFiles
-from crawlproj.supervisor.claim import leave, live_shards
+from crawlproj.supervisor.claim import is_alone, leave, live_shards
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.plan import Range
@@ -176,7 +176,11 @@ class Crawl:
     async def _admit_lost_seeds(self) -> None:
         generation = self._run.client.generation
         if generation != self._generation and self._admit_seeds is not None:
-            await self._admit_seeds()
+            try:
+                await self._admit_seeds()
+            except SetBack:
+                # Once more, then.
+                return
         self._generation = generation
 
     async def _read_joined_and_queued(self) -> tuple[int, int]:
@@ -253,7 +257,7 @@ class Crawl:
         if stop:
             self._crew.stop_shards(self._clock())
             await self._wait_while(lambda _: self._crew.has_shards)
-            await self._with_timeout(self._record_end(failure))
+            await self._with_timeout(self._record_end(failure), self._config.shard_lease_seconds)
             self._crew.stop_parsers(self._clock())
         if self._telemetry.metrics.run_figures:
             # Parsers may still work: until they are done the endpoint shows that the run has ended.
@@ -298,6 +302,8 @@ class Crawl:
         """Record why the run stopped, unless other processes still work on it."""
         if self._joins is not None:
             await leave(self._run, self._joins)
+            if not await is_alone(self._run, self._config.shard_lease_seconds):
+                return
         if await live_shards(self._run):
             return
         if failure is None:
@@ -306,10 +312,10 @@ class Crawl:
             reason = failure.reason if isinstance(failure, ChildDied) else str(failure)
             await self._run.end(RunState.FAILED, reason[:500])
 
-    async def _with_timeout(self, work: Coroutine[Any, Any, object]) -> None:
+    async def _with_timeout(self, work: Coroutine[Any, Any, object], more_s: float = 0.0) -> None:
         """Do *work* if Redis answers soon: it must not hold up the shutdown."""
         try:
-            async with asyncio.timeout(_LAST_ANSWER_S):
+            async with asyncio.timeout(_LAST_ANSWER_S + more_s):
                 await work
         except (TimeoutError, CrawlError) as exc:
             if not isinstance(exc, RunMismatch):

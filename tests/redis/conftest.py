@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,14 @@ class FrontierAtHand:
                 "LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{domain}", 0, -1
             )
         ]
+
+
+@pytest.fixture
+async def bystander(redis_url: str, client: RedisClient, tmp_path: Path) -> AsyncIterator[RedisClient]:
+    """A second client: it does not watch what happens to Redis, so it can do it."""
+    opened = await RedisClient.open(url=redis_url, data_dir=tmp_path, wait_s=10)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ async def test_a_new_owner_is_not_woken_but_looks_by_itself(at_hand: FrontierAtH
     assert await at_hand.count("sleep") == 0
 
 
-@pytest.mark.parametrize(("heir_of", "waits_ms"), [("", 30_000), ("a", 1000)], ids=["may live", "is dead"])
+@pytest.mark.parametrize(("heir_of", "waits_ms"), [("", 31_000), ("a", 1000)], ids=["may live", "is dead"])
 async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ended(
     at_hand: FrontierAtHand, heir_of: str, waits_ms: int
 ) -> None:

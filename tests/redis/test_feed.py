@@ -240,7 +240,7 @@ async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards:
     await until(lambda: successor.dispatcher.pacer.buffered)
 
     paused.fetch(lease, page=b"page")
-    paused.feed._tasks = [asyncio.create_task(paused.feed._pump())]
+    paused.feed._tasks = [asyncio.create_task(paused.feed._guard(paused.feed._pump, "feed"))]
     await until(lambda: paused.ends)
     await paused.feed.close()
 

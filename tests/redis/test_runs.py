@@ -22,6 +22,7 @@ from crawlproj.redisio.names import ProcessName, hold_name
 from crawlproj.runs import Leader, Limits, Run, RunCounters, RunState, record, status_of
 from crawlproj.runs.leader import limit_reached
 from crawlproj.runs.record import RunMap
+from tests.redis.setbacks import Backup
 
 PARTITIONS = 4
 
@@ -433,6 +434,29 @@ async def test_a_run_paused_while_the_leader_checks_stays_paused(
 
     assert not await leader.step()
     assert await run.state() == RunState.PAUSED
+
+
+async def test_a_run_that_was_over_only_in_what_redis_has_lost_continues(
+    run: Run, leader: Leader, bystander: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.watch()
+    await frontier_of(run).admit([Candidate("https://a.test/")])
+    backup = await Backup.of(bystander)
+    await crawl(run, "https://a.test/", "https://b.test/")
+    await run.client.command("DEL", keys.pages(run.name))
+    assert not await leader.step()
+    read = run.read_counters
+
+    async def counters_then_set_back() -> RunCounters:
+        found = await read()
+        monkeypatch.setattr(run, "read_counters", read)
+        await backup.restore()
+        return found
+
+    monkeypatch.setattr(run, "read_counters", counters_then_set_back)
+
+    assert await verdicts(leader) == [False, False, False]
+    assert await run.state() == RunState.RUNNING
 
 
 async def test_a_paused_run_does_not_end_however_little_is_left(run: Run, leader: Leader) -> None:

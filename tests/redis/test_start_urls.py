@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 from scrapy import Request
 
+from crawlproj.errors import SetBack
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.shard.start_urls import read_start_urls
+from tests.redis.setbacks import Backup
 
 SOURCE = "mine:start_urls"
 TAKEN = keys.start_urls_taken("mine", 0)
@@ -116,3 +118,40 @@ async def test_a_run_that_is_gone_is_not_made_again(client: RedisClient) -> None
     assert await client.run("drop_start_url", [TAKEN, keys.run_record("mine")], [0, 0]) == 0
 
     assert await client.command("EXISTS", keys.run_record("mine")) == 0
+
+
+async def test_a_start_url_that_redis_has_lost_is_admitted_again_and_once(
+    run: Run, bystander: RedisClient
+) -> None:
+    run.watch()
+    await bystander.command("RPUSH", SOURCE, URL, URL)
+    backup = await Backup.of(bystander)
+
+    async with reader(run):
+        await until_read(run)
+        await backup.restore()
+        await until_read(run)
+
+    assert await admitted(run) == 2
+
+
+async def test_start_urls_wait_while_the_shard_starts_over(run: Run, bystander: RedisClient) -> None:
+    run.watch()
+    backup = await Backup.of(bystander)
+    await run.client.command("PING")
+    calls = []
+
+    async def admit(request: Request, mark: int) -> None:
+        calls.append(mark)
+        if len(calls) < 3:
+            raise SetBack("not yet")
+
+    await backup.restore()
+    await bystander.command("RPUSH", SOURCE, URL)
+    task = asyncio.create_task(read_start_urls(run, SOURCE, 0, admit))
+    await until_read(run)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    # The same each time, so that it is admitted once.
+    assert (len(calls), len(set(calls))) == (3, 1)

@@ -1,5 +1,5 @@
 -- acquire_partition: make a shard the owner of a free partition; URLs leased to earlier owners wait again.
--- KEYS[1] meta     hash    owner, epoch, until; clock, wall, mine, server; counters
+-- KEYS[1] meta     hash    owner, epoch, until; clock, wall, mine, server, rested; counters
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
@@ -11,6 +11,7 @@
 -- ARGV[8] now by the clock of the caller (ms)
 -- ARGV[9] the `until` of an owner that has not renewed it for as long as it may, by the caller's clock, or 0
 -- ARGV[10] whether the caller was the last owner, as far as it knows: 1, 0, or '' if it has just started
+-- ARGV[11] the run id of the Redis in which the run was created, '' if unknown
 -- returns {epoch, number of the last lease, leases returned, now},
 --         or {'', owner, ms until it is free, until}
 local wall = clock(ARGV[2])
@@ -39,8 +40,8 @@ redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'sleep', 0)
 local delays, parked = cjson.decode(ARGV[5]), 0
 local function rest(domain, least)
   local state = read_domain(redis.call('HGET', KEYS[3], domain))
-  local wait = math.max(tonumber(state.delay), delays[domain] or tonumber(ARGV[4]), least)
-  state.next = math.max(tonumber(state.next), now + wait)
+  local delay = math.max(tonumber(state.delay), delays[domain] or tonumber(ARGV[4]))
+  state.next = math.max(tonumber(state.next), now + delay + least)
   return state
 end
 local flight = is_dead and 0 or tonumber(ARGV[7])
@@ -64,13 +65,17 @@ if #leased > 0 then
   redis.call('HINCRBY', KEYS[1], 'parked', parked)
   redis.call('HINCRBY', KEYS[1], 'reclaimed', #leased)
 end
-if not meta[8] or meta[8] == server then return {epoch, number, #leased, now} end
+local before = meta[8] or ARGV[11]
+if before == server or before == '' then return {epoch, number, #leased, now} end
 -- Another server than the last time may have lost requests of a moment ago: every domain rests. If an owner
 -- that is lost, too, may have requests in flight, for as long as these take; else until all those that are
 -- alive have said which domains must rest.
 local least = ARGV[10] == '0' and tonumber(ARGV[7]) or owner ~= '' and ARGV[10] == '' and flight or 0
+least = math.max(least, 2000)
+-- Also those that are not known here any more.
+redis.call('HSET', KEYS[1], 'rested', now + least + ARGV[4])
 for _, domain in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-  local state = rest(domain, math.max(least, 2000))
+  local state = rest(domain, least)
   redis.call('HSET', KEYS[3], domain, write_domain(state))
   redis.call('ZADD', KEYS[2], state.next, domain)
 end

@@ -1,6 +1,6 @@
 -- lease_urls: lease to the owner a chain of URLs of each domain that is due, or soon will be, and check those
 --             domains out.
--- KEYS[1] meta     hash    epoch; counters; sleep
+-- KEYS[1] meta     hash    epoch; rested; counters; sleep
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
@@ -14,14 +14,14 @@
 -- ARGV[9] the version of `fetching` that KEYS[6..] are of
 -- returns {ms until the next domain is due (-1: none waits; -2: other runs fetch now, nothing was leased),
 --          then per lease: token, fails, delay, ms until its domain is due}
-local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+local meta = redis.call('HMGET', KEYS[1], 'epoch', 'number', 'rested')
 if meta[1] ~= ARGV[1] then return fenced(ARGV[1], meta[1]) end
 local others = {unpack(KEYS, 6)}
 if others[1] and redis.call('HGET', others[1], ':version') ~= ARGV[9] then return {-2} end
 write_when_full(KEYS[1])
 local now, room, chain, chain_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local first, behind = tonumber(meta[2] or 0), tonumber(ARGV[7])
-local number, reply, size = first, {0}, 1
+if now < tonumber(meta[3] or 0) then return {meta[3] - now} end
+local number, behind, reply, size = tonumber(meta[2] or 0), tonumber(ARGV[7]), {0}, 1
 local added, gone, changed, later = {}, {}, {}, {}
 local function lend(token, state, wait)
   reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = token, state.fails, state.delay, wait
@@ -83,8 +83,8 @@ local function lend_domain(domain, state, wait, most)
   changed[#changed + 1], changed[#changed + 2] = domain, write_domain(state)
 end
 while room > 0 do
-  local most = math.min(room, 1000)
-  local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now + ARGV[8], 'LIMIT', #gone, most)
+  local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now + ARGV[8],
+    'LIMIT', #gone, math.min(room, 1000))
   if #due == 0 then break end
   local states = redis.call('HMGET', KEYS[3], unpack(due))
   local elsewhere = others[2] and rests_elsewhere(due) or {}
@@ -105,7 +105,7 @@ call_in_parts('ZADD', KEYS[4], added)
 call_in_parts('ZREM', KEYS[2], gone)
 call_in_parts('ZADD', KEYS[2], later)
 call_in_parts('HSET', KEYS[3], changed)
-if number > first then redis.call('HINCRBY', KEYS[1], 'waiting', first - number) end
+if added[1] then redis.call('HINCRBY', KEYS[1], 'waiting', 0 - #added / 2) end
 local soonest
 reply[1], soonest = next_due(KEYS[2], now)
 redis.call('HSET', KEYS[1], 'number', number, 'sleep', soonest or '1e15')

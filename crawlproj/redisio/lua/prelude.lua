@@ -11,7 +11,7 @@ local function clock(given, round)
 end
 
 -- The time of a partition (ms), to others than its owner: as the owner wrote it last, and what has passed
--- since by the server's clock; where that must not be too late, no more than until the owner must write it again.
+-- since by the server's clock; with `ends`, no more than until the owner must write it again.
 local function partition_time(given, written, wall, ends)
   if tonumber(given) ~= 0 or not written then return clock(given) end
   return written + math.max(0, math.min(clock(0), tonumber(ends or math.huge)) - wall)

@@ -8,8 +8,8 @@ from crawlproj.frontier.leases import Leases, LeaseState
 from crawlproj.model.records import Lease, Outcome, Settlement
 
 
-def lease_of(number: int, partition: int = 0) -> Lease:
-    return Lease.from_token(f"{number} 1 a.test 0 0 s/{number}".encode(), partition, 1, 2, 700)
+def lease_of(number: int, partition: int = 0, epoch: str = "1:a") -> Lease:
+    return Lease.from_token(f"{number} 1 a.test 0 0 s/{number}".encode(), partition, epoch, 2, 700)
 
 
 @pytest.fixture
@@ -33,6 +33,14 @@ def test_a_lease_goes_from_waiting_through_its_request_to_its_settlement(leases:
     assert states == [LeaseState.WAITING, LeaseState.IN_FLIGHT, LeaseState.ENDED]
     assert leases.settle(Settlement(lease, Outcome.DONE), 9.0)
     assert (len(leases), leases.unsent, leases.get(lease)) == (0, 1, None)
+
+
+def test_a_lease_of_an_earlier_epoch_is_not_the_one_that_has_its_token_now(leases: Leases) -> None:
+    leases.add(lease_of(1, epoch="2:a"))
+
+    assert leases.get(lease_of(1, epoch="1:a")) is None
+    assert not leases.settle(Settlement(lease_of(1, epoch="1:a"), Outcome.DONE), 0.0)
+    assert (len(leases), leases.unsent) == (1, 0)
 
 
 def test_a_lease_is_settled_once(leases: Leases) -> None:

@@ -21,8 +21,9 @@ from crawlproj.model.urls import domain_of
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
+from crawlproj.parsing.names import new_parser_name
 from crawlproj.parsing.signals import run_until_signal
-from crawlproj.parsing.worker import Parser, new_parser_name
+from crawlproj.parsing.worker import Parser
 from crawlproj.redisio import keys
 from crawlproj.redisio.answers import ScriptError
 from crawlproj.redisio.client import RedisClient

@@ -12,7 +12,8 @@ import pytest
 from crawlproj.errors import CrawlError, StoreUnavailable
 from crawlproj.observe import crashpoints
 from crawlproj.storage import read_pages
-from crawlproj.storage.segments import SegmentWriter, recover, unfinished
+from crawlproj.storage.query import QueryResult
+from crawlproj.storage.segments import SegmentWriter, published, recover, unfinished, withdraw
 from crawlproj.storage.sink import SINKS
 
 if TYPE_CHECKING:
@@ -420,3 +421,81 @@ async def test_recovery_in_a_read_only_directory_is_reported(read_only: Path) ->
 
     with pytest.raises(StoreUnavailable, match=r"dead-000001\.parquet\.part.*Read-only"):
         recover(unfinished(read_only), living=set(), recorded=set())
+
+
+# Set back
+
+
+@pytest.mark.parametrize("formats", [["parquet"], ["jsonl"], ["warc"], ALL], ids="+".join)
+async def test_a_segment_whose_record_was_lost_is_kept_under_another_name_and_not_read(
+    tmp_path: Path, record: Record, a_page: MakePage, formats: list[str]
+) -> None:
+    writer = SegmentWriter(tmp_path, "p-1", formats, run_id=0xABC)
+    for url in ("http://a.test/kept", "http://a.test/lost"):
+        writer.append(*a_page(url))
+        await writer.commit(record)
+    del record.segments["p-1-rabc-000002"]
+
+    withdraw(published(tmp_path, 0xABC), record.segments)
+
+    assert urls(tmp_path) == ["http://a.test/kept"]
+    lost = [name for name in names(tmp_path) if "000002" in name]
+    assert len(lost) == len(formats)
+    assert all(name.endswith(".withdrawn") for name in lost)
+
+
+async def test_a_query_does_not_read_what_was_withdrawn(
+    tmp_path: Path, record: Record, a_page: MakePage
+) -> None:
+    writer = SegmentWriter(tmp_path, "p-1", ["parquet"], run_id=0xABC)
+    for url in ("http://a.test/kept", "http://a.test/lost"):
+        writer.append(*a_page(url))
+        await writer.commit(record)
+
+    withdraw(published(tmp_path, 0xABC), {"p-1-rabc-000001"})
+
+    found = QueryResult(tmp_path, "SELECT url FROM pages").rows()
+    assert [row["url"] for row in found] == ["http://a.test/kept"]
+
+
+async def test_what_was_withdrawn_is_no_segment_any_more(tmp_path: Path) -> None:
+    (tmp_path / "p-1-rabc-000001.parquet").write_bytes(b"lost")
+
+    for _ in range(2):
+        withdraw(published(tmp_path, 0xABC), recorded=set())
+
+    assert names(tmp_path) == ["p-1-rabc-000001.parquet.withdrawn"]
+    assert published(tmp_path, 0xABC) == []
+
+
+def test_segments_of_other_runs_and_open_ones_are_not_withdrawn(tmp_path: Path) -> None:
+    others = [
+        "p-1-000001.parquet",
+        "p-1-rabc-000001.parquet.part",
+        "p-1-rabcd-000001.parquet",
+        "p-1-rdef-000001.parquet",
+    ]
+    for name in others:
+        (tmp_path / name).write_bytes(b"kept")
+
+    withdraw(published(tmp_path, 0xABC), recorded=set())
+
+    assert names(tmp_path) == others
+
+
+def test_a_segment_that_another_parser_withdrew_first_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "p-1-rabc-000001.parquet").write_bytes(b"lost")
+    files = published(tmp_path, 0xABC)
+    withdraw(files, recorded=set())
+
+    withdraw(files, recorded=set())
+
+    assert names(tmp_path) == ["p-1-rabc-000001.parquet.withdrawn"]
+
+
+def test_withdrawing_in_a_read_only_directory_is_reported(read_only: Path) -> None:
+    (read_only / "p-1-rabc-000001.parquet").write_bytes(b"lost")
+    remount(read_only, "ro")
+
+    with pytest.raises(StoreUnavailable, match=r"p-1-rabc-000001\.parquet.*Read-only"):
+        withdraw(published(read_only, 0xABC), recorded=set())
