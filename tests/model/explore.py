@@ -1,4 +1,4 @@
-"""Explores every world that a scene can come to, breadth first, and finds the shortest way to a broken promise."""
+"""Explores every world that a scene can come to; finds the shortest way to a broken promise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.model.processes import Step, next_steps
+from tests.model.steps import admit
 from tests.model.world import Scene, World
 
 
@@ -39,7 +40,7 @@ class Explorer:
         """Stop at the first broken promise, or the first that contains *kinds*."""
         found = Found()
         start = self.scene.start()
-        start = start if start.shards else _seeded(start, self.scene)
+        start = start if start.shards else seeded(start, self.scene)
         self.came_from = {start: None}
         layer = [start]
         while layer and found.depth < self.scene.depth:
@@ -98,9 +99,8 @@ class Explorer:
         return "", []
 
 
-def _seeded(world: World, scene: Scene) -> World:
-    from tests.model.steps import admit
-
+def seeded(world: World, scene: Scene) -> World:
+    """Return *world* with its seeds admitted: a scene without shards begins so."""
     [part] = world.redis.partitions
     part = admit(part, scene.seeds)[0]
     return world._replace(redis=world.redis._replace(partitions=(part,)))

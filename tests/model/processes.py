@@ -114,9 +114,7 @@ class _Shard(_Process):
         self.shard = shard
 
     def kept(self, world: World, memory: Shard) -> World:
-        return world._replace(
-            shards=(*world.shards[: self.place], memory, *world.shards[self.place + 1 :])
-        )
+        return world._replace(shards=(*world.shards[: self.place], memory, *world.shards[self.place + 1 :]))
 
     def told(self, world: World, **changes: Any) -> World:
         is_ahead = self.shard.is_ahead or world.snapshot is not None
@@ -148,9 +146,7 @@ class _Shard(_Process):
             if "shards start over" in self.without:
                 yield Step(f"{who} goes on", self.kept(world, shard._replace(was_set_back=False)))
             else:
-                yield Step(
-                    f"{who} notices the set-back", self.kept(world, shard._replace(state="draining"))
-                )
+                yield Step(f"{who} notices the set-back", self.kept(world, shard._replace(state="draining")))
         else:
             yield from self._begins()
             for step in self._sends():
@@ -188,19 +184,20 @@ class _Shard(_Process):
                 broken = f"two requests of {domain} in flight"
             elif get(self.world.rests, domain):
                 broken = f"{domain} is requested too soon"
-            world = self._with(n, held._replace(state="in flight", wait=FLIGHT))
-            yield Step(f"{self.shard.owner} requests {held.url}", world, broken=broken)
+            held = held._replace(state="in flight", wait=FLIGHT, requested=held.url)
+            world = self._with(n, held)
+            yield Step(f"{self.shard.owner} requests {held.requested}", world, broken=broken)
 
     def _ends(self) -> Iterator[Step]:
         for n, held in enumerate(self.shard.leases):
             if held.state == "in flight":
-                target = self.scene.web[held.url]
+                target = self.scene.web[held.requested]
                 shard = self.shard._replace(rests=put(self.shard.rests, domain_of(held.url), DELAY))
                 if isinstance(target, str):
                     shard = shard._replace(candidates=(*shard.candidates, target))
                 world = self._with(n, held._replace(state="ended", wait=0), shard)
                 rests = put(world.rests, domain_of(held.url), DELAY)
-                yield Step(f"{held.url} answers {self.shard.owner}", world._replace(rests=rests))
+                yield Step(f"{held.requested} answers {self.shard.owner}", world._replace(rests=rests))
 
     def _with(self, place: int, held: Held, shard: Shard | None = None) -> World:
         shard = shard or self.shard
@@ -228,7 +225,7 @@ class _Shard(_Process):
                     held.number,
                     held.url,
                     get(shard.rests, domain_of(held.url), 0),
-                    not isinstance(self.scene.web[held.url], str),
+                    "" if isinstance(self.scene.web[held.requested], str) else held.requested,
                 )
                 for held in batch
             )
@@ -263,14 +260,13 @@ class _Shard(_Process):
             is_ours = wanted == shard.name or (absent and world.redis.partitions[partition].has_expired)
             if held is None and is_ours:
                 yield from self._acquire(partition)
-            elif held and wanted != shard.name and not absent:
-                if not any(lease.partition == partition for lease in shard.leases):
-                    yield from self.send(
-                        self.message("release", partition, held[0]),
-                        lambda world, answer, p=partition: self.told(
-                            world, holds=put(shard.holds, p, None)
-                        ),
-                    )
+                continue
+            is_empty = not any(lease.partition == partition for lease in shard.leases)
+            if held and wanted != shard.name and not absent and is_empty:
+                yield from self.send(
+                    self.message("release", partition, held[0]),
+                    lambda world, answer, p=partition: self.told(world, holds=put(shard.holds, p, None)),
+                )
 
     def _acquire(self, partition: int) -> Iterator[Step]:
         shard = self.shard
@@ -279,18 +275,20 @@ class _Shard(_Process):
         message = self.message("acquire", partition, shard.heir_of, rests)
         yield from self.send(
             message,
-            lambda world, answer: self.told(world, holds=put(shard.holds, partition, answer))
-            if answer
-            else self.kept(world, shard._replace(pending="")),
+            lambda world, answer: (
+                self.told(world, holds=put(shard.holds, partition, answer))
+                if answer
+                else self.kept(world, shard._replace(pending=""))
+            ),
         )
 
     def _lease(self) -> Iterator[Step]:
         shard = self.shard
         for partition, (epoch, number) in shard.holds:
-            if shard.map[partition] != shard.name and any(
+            is_leaving = shard.map[partition] != shard.name and any(
                 s.name == shard.map[partition] and s.state == "up" for s in self.world.shards
-            ):
-                # It is leaving.
+            )
+            if is_leaving and not shard.pending:
                 continue
             part = self.world.redis.partitions[partition]
             is_due = any(state.is_ready and not state.next for _, state in part.domains)
@@ -426,9 +424,11 @@ class _Parser(_Process):
             return
         yield from self.send(
             self.message("take", parser.process, parser.heartbeat, len(parser.held)),
-            lambda world, answer: self.started_over(world)
-            if isinstance(answer, Fenced)
-            else self.written(self.told(world, held=parser.held + answer)),
+            lambda world, answer: (
+                self.started_over(world)
+                if isinstance(answer, Fenced)
+                else self.written(self.told(world, held=parser.held + answer))
+            ),
         )
 
     def links(self, parser: Parser) -> tuple[str, ...]:
@@ -469,9 +469,11 @@ class _Parser(_Process):
             unnamed = None if "record before rename" in self.without else (name, pages)
             yield from self.send(
                 self.message("commit", who, name, parser.rows),
-                lambda world, answer: self.started_over(world)
-                if isinstance(answer, Fenced)
-                else self.told(world, held=(), rows=0, segment=parser.segment + 1, unnamed=unnamed),
+                lambda world, answer: (
+                    self.started_over(world)
+                    if isinstance(answer, Fenced)
+                    else self.told(world, held=(), rows=0, segment=parser.segment + 1, unnamed=unnamed)
+                ),
             )
 
     def written_after(self, world: World, links: tuple[str, ...]) -> World:

@@ -138,11 +138,11 @@ def lease(old: Partition, received: int) -> tuple[Partition, tuple[tuple[int, st
 
 
 def settle(
-    old: Partition, settlements: tuple[tuple[int, str, int, bool], ...]
+    old: Partition, settlements: tuple[tuple[int, str, int, str], ...]
 ) -> tuple[Partition, tuple[str, ...]]:
-    """Each settlement: number, URL, wait, and whether it brings a page. Answers with the pages queued."""
+    """Each settlement: number, URL, wait, page ("": none). Answers with the pages queued."""
     leases, domains, pages = old.leases, old.domains, []
-    for number, url, wait, has_page in settlements:
+    for number, url, wait, page in settlements:
         if (number, url) not in leases:
             continue
         leases = tuple(held for held in leases if held != (number, url))
@@ -151,7 +151,7 @@ def settle(
         state = state._replace(next=max(state.next, wait), out=state.out - 1)
         is_ready = state.is_ready or (state.out == 0 and bool(state.waiting))
         domains = put(domains, name, state._replace(is_ready=is_ready))
-        pages += [url] * has_page
+        pages += [page] if page else []
     if leases == old.leases:
         return old, ()
     return old._replace(leases=leases, domains=domains), tuple(pages)
@@ -184,7 +184,8 @@ def acquire(
     # Another server than the last time may have lost requests of a moment ago: every domain rests.
     if "rests after a set-back" not in without:
         is_unsure = old.server != server and (old.server >= 0 or "proposal: unsure at first" in without)
-        unsure = [name for name, state in domains if state.is_ready] if is_unsure else []
+        all_rest = "proposal: all domains rest" in without
+        unsure = [name for name, state in domains if state.is_ready or all_rest] if is_unsure else []
         least = dict.fromkeys(unsure, flight if "proposal: flight" in without else 0) | dict(rests)
         for name, wait in least.items():
             if get(domains, name) is not None or "proposal: rests of unknown domains" in without:

@@ -35,6 +35,8 @@ class Held(NamedTuple):
     state: str = "waiting"
     #: Ticks until its domain is due; once its request is in flight, until it must end.
     wait: int = 0
+    #: What was requested; another URL only if a fix is taken out.
+    requested: str = ""
 
 
 class Shard(NamedTuple):
@@ -199,7 +201,4 @@ def tick(world: World) -> World | None:
 
 
 def is_requested(world: World, domain: str) -> bool:
-    return any(
-        held.state == "in flight" and held.url[0] == domain for s in world.shards for held in s.leases
-    )
-
+    return any(held.state == "in flight" and held.url[0] == domain for s in world.shards for held in s.leases)
