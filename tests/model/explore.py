@@ -43,7 +43,7 @@ class Explorer:
         start = start if start.shards else seeded(start, self.scene)
         self.came_from = {start: None}
         layer = [start]
-        while layer and found.depth < self.scene.depth:
+        while layer and (not self.scene.depth or found.depth < self.scene.depth):
             following: list[World] = []
             for world in layer:
                 steps = list(next_steps(world, self.scene))

@@ -99,11 +99,14 @@ class _Process:
         broken = _accepted_wrongly(world, message, answer)
         after = world._replace(redis=redis)
         yield Step(what, receive(after, answer), broken=broken, message=message)
-        if redis != world.redis:
-            if spent := _spend(after, "lost answer"):
-                lost = self.lose(spent, message.step)
-                yield Step(f"{what}, answer lost", lost, True, broken, message)
-            if spent := _spend(after, "late copy"):
+        if redis != world.redis and (spent := _spend(after, "lost answer")):
+            lost = self.lose(spent, message.step)
+            yield Step(f"{what}, answer lost", lost, True, broken, message)
+        # Also of a step that is refused now: it may be accepted later.
+        may_matter = redis != world.redis or isinstance(answer, Fenced)
+        if may_matter and (not self.scene.late or message.step in self.scene.late):
+            spent = _spend(after, "late copy")
+            if spent is not None:
                 copied = receive(spent._replace(late=(*spent.late, message)), answer)
                 yield Step(f"{what}, a copy comes late", copied, True, broken, message)
 

@@ -37,11 +37,11 @@ SCENES = [
     scene("two parsers, silence, lost answer", parsers="PQ", faults={"silence": 1, "lost answer": 1}),
     scene("two parsers, late copy", parsers="PQ", faults={"late copy": 1}),
     scene("two parsers, set-back", parsers="PQ", faults={"set-back": 1}),
-    scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),
     scene("a shard and a parser, set-back", shards="A", parsers="P", faults={"set-back": 1}),
 ]
-#: All states of these, with CRAWL_MODEL_DEEP=1.
+#: These as well, with MODEL_DEEP=1: all states, or to the depth given.
 DEEP = [
+    scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),
     scene(
         "two shards, suspension, lost answer, late copy",
         shards="AB",
@@ -60,8 +60,8 @@ DEEP = [
         parsers="P",
         faults={"set-back": 1, "crash": 1, "lost answer": 1, "late copy": 1},
     ),
-    scene("two parsers, set-back, crash", parsers="PQ", faults={"set-back": 1, "crash": 1}),
-    scene("two parsers, set-back, silence", parsers="PQ", faults={"set-back": 1, "silence": 1}),
+    scene("two parsers, set-back, crash", parsers="PQ", faults={"set-back": 1, "crash": 1}, depth=16),
+    scene("two parsers, set-back, silence", parsers="PQ", faults={"set-back": 1, "silence": 1}, depth=16),
     scene(
         "a shard and a parser, set-back, lost answer",
         shards="A",
@@ -70,7 +70,7 @@ DEEP = [
     ),
 ]
 
-#: Every transition of these is replayed in a real Redis; of all SCENES with CRAWL_MODEL_DEEP=1.
+#: Every transition of these is replayed in a real Redis; of all SCENES with MODEL_DEEP=1.
 REPLAYED = [
     scene("a shard, set-back", shards="A", faults={"set-back": 1}),
     scene("two shards, resize", shards="AB", faults={"resize": 1}),
@@ -142,7 +142,7 @@ OPEN = [
     ),
     (
         scene("a partition moved in what Redis lost", shards="AB", faults={"set-back": 1, "resize": 1}),
-        "a",
+        "a is requested too soon",
         (),
     ),
     (
@@ -151,11 +151,26 @@ OPEN = [
             shards="AB",
             faults={"set-back": 1, "suspension": 1},
         ),
-        "a",
+        "a is requested too soon",
         (),
     ),
     (
-        scene("a late take gives a silent parser pages", parsers="PQ", faults={"silence": 1, "late copy": 1}),
+        scene(
+            "a late take gives a reclaimed parser pages",
+            parsers="PQ",
+            faults={"silence": 1, "late copy": 1},
+            late=("take",),
+        ),
+        "lost",
+        (),
+    ),
+    (
+        scene(
+            "a late commit acknowledges pages taken after it was refused",
+            parsers="PQ",
+            faults={"silence": 1, "late copy": 1},
+            late=("commit",),
+        ),
         "lost",
         (),
     ),

