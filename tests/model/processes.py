@@ -90,7 +90,7 @@ class _Process:
     def kept(self, world: World, memory: Any) -> World:
         raise NotImplementedError
 
-    def lose(self, world: World, step: str) -> World:
+    def lose(self, world: World, message: Message) -> World:
         raise NotImplementedError
 
     def send(self, message: Message, receive: Callable[[World, Any], World]) -> Iterator[Step]:
@@ -100,7 +100,7 @@ class _Process:
         after = world._replace(redis=redis)
         yield Step(what, receive(after, answer), broken=broken, message=message)
         if redis != world.redis and (spent := _spend(after, "lost answer")):
-            lost = self.lose(spent, message.step)
+            lost = self.lose(spent, message)
             yield Step(f"{what}, answer lost", lost, True, broken, message)
         # Also of a step that is refused now: it may be accepted later.
         may_matter = redis != world.redis or isinstance(answer, Fenced)
@@ -121,10 +121,10 @@ class _Shard(_Process):
 
     def told(self, world: World, **changes: Any) -> World:
         is_ahead = self.shard.is_ahead or world.snapshot is not None
-        return self.kept(world, self.shard._replace(is_ahead=is_ahead, pending="", **changes))
+        return self.kept(world, self.shard._replace(is_ahead=is_ahead, pending=None, **changes))
 
-    def lose(self, world: World, step: str) -> World:
-        return self.kept(world, self.shard._replace(pending=step))
+    def lose(self, world: World, message: Message) -> World:
+        return self.kept(world, self.shard._replace(pending=message))
 
     def message(self, step: str, partition: int, *arguments: Any) -> Message:
         return Message(step, self.shard.owner, partition, arguments)
@@ -153,7 +153,7 @@ class _Shard(_Process):
         else:
             yield from self._begins()
             for step in self._sends():
-                if not shard.pending or (step.message and step.message.step == shard.pending):
+                if not shard.pending or (step.message and step.message.step == shard.pending.step):
                     yield step
 
     def _sends(self) -> Iterator[Step]:
@@ -172,7 +172,7 @@ class _Shard(_Process):
             seeds=self.scene.seeds if self.place == 0 else (),
             may_fetch=True,
             idle=0,
-            pending="",
+            pending=None,
         )
 
     def _begins(self) -> Iterator[Step]:
@@ -211,7 +211,10 @@ class _Shard(_Process):
         shard = self.shard
         ended = [held for held in shard.leases if held.state == "ended"]
         candidates = shard.seeds + shard.candidates
-        if candidates and not (ended and "candidates before settlement" in self.without):
+        if shard.pending and shard.pending.step == "settle":
+            # What has ended since is not safe to settle: its candidates are not admitted.
+            yield from self._settle(shard.pending)
+        elif candidates and not (ended and "candidates before settlement" in self.without):
             partition = self.scene.partitions[domain_of(candidates[0])]
             here = tuple(url for url in candidates if self.scene.partitions[domain_of(url)] == partition)
             left = tuple(url for url in shard.candidates if url not in here)
@@ -232,11 +235,13 @@ class _Shard(_Process):
                 )
                 for held in batch
             )
-            left = tuple(held for held in shard.leases if held not in batch)
-            yield from self.send(
-                self.message("settle", first.partition, first.epoch, settlements),
-                lambda world, answer: self.fenced_or(world, answer, leases=left),
-            )
+            yield from self._settle(self.message("settle", first.partition, first.epoch, settlements))
+
+    def _settle(self, message: Message) -> Iterator[Step]:
+        epoch, settlements = message.arguments
+        closed = {(message.partition, epoch, number) for number, *_ in settlements}
+        left = tuple(held for held in self.shard.leases if held[:3] not in closed)
+        yield from self.send(message, lambda world, answer: self.fenced_or(world, answer, leases=left))
 
     def fenced_or(self, world: World, answer: Any, **changes: Any) -> World:
         if isinstance(answer, Fenced):
@@ -261,7 +266,7 @@ class _Shard(_Process):
             held = get(shard.holds, partition)
             absent = not any(s.name == wanted and s.state == "up" for s in world.shards)
             is_ours = wanted == shard.name or (absent and world.redis.partitions[partition].has_expired)
-            if held is None and is_ours:
+            if held is None and (is_ours or shard.pending):
                 yield from self._acquire(partition)
                 continue
             is_empty = not any(lease.partition == partition for lease in shard.leases)
@@ -281,7 +286,7 @@ class _Shard(_Process):
             lambda world, answer: (
                 self.told(world, holds=put(shard.holds, partition, answer))
                 if answer
-                else self.kept(world, shard._replace(pending=""))
+                else self.kept(world, shard._replace(pending=None))
             ),
         )
 
@@ -331,11 +336,12 @@ class _Parser(_Process):
 
     def told(self, world: World, **changes: Any) -> World:
         is_ahead = self.parser.is_ahead or world.snapshot is not None
-        return self.kept(world, self.parser._replace(is_ahead=is_ahead, pending="", **changes))
+        return self.kept(world, self.parser._replace(is_ahead=is_ahead, pending=None, **changes))
 
-    def lose(self, world: World, step: str) -> World:
+    def lose(self, world: World, message: Message) -> World:
         # A reclaim that is repeated finds nothing to do.
-        return world if step == "reclaim" else self.kept(world, self.parser._replace(pending=step))
+        is_over = message.step == "reclaim"
+        return world if is_over else self.kept(world, self.parser._replace(pending=message))
 
     def message(self, step: str, *arguments: Any) -> Message:
         return Message(step, self.parser.process, -1, arguments)
@@ -361,7 +367,7 @@ class _Parser(_Process):
                 yield Step(f"{who} notices the set-back", self.started_over(world))
         else:
             for step in self._sends():
-                if not parser.pending or (step.message and step.message.step == parser.pending):
+                if not parser.pending or (step.message and step.message.step == parser.pending.step):
                     yield step
 
     def _sends(self) -> Iterator[Step]:
@@ -468,6 +474,9 @@ class _Parser(_Process):
         elif parser.rows and parser.rows == len(parser.held):
             if "record before rename" in self.without and get(self.disk.parts, name):
                 yield Step(f"{who} renames {name}", self.renamed(self.world, name, pages))
+                return
+            if "proposal: look before the record" in self.without and not get(self.disk.parts, name):
+                yield Step(f"{who} finds {name} gone", self.started_over(self.world))
                 return
             unnamed = None if "record before rename" in self.without else (name, pages)
             yield from self.send(

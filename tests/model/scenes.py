@@ -61,7 +61,6 @@ DEEP = [
         faults={"set-back": 1, "crash": 1, "lost answer": 1, "late copy": 1},
     ),
     scene("two parsers, set-back, crash", parsers="PQ", faults={"set-back": 1, "crash": 1}, depth=16),
-    scene("two parsers, set-back, silence", parsers="PQ", faults={"set-back": 1, "silence": 1}, depth=16),
     scene(
         "a shard and a parser, set-back, lost answer",
         shards="A",
@@ -153,6 +152,16 @@ OPEN = [
         ),
         "a is requested too soon",
         (),
+    ),
+    (
+        scene(
+            "a parser whose file was removed commits it after a set-back",
+            {"a1": ()},
+            parsers="PQ",
+            faults={"set-back": 1, "silence": 1},
+        ),
+        "lost",
+        ("proposal: look before the record",),
     ),
     (
         scene(

@@ -61,8 +61,8 @@ class Shard(NamedTuple):
     may_fetch: bool = True
     #: Ticks since it renewed its holds, while it is suspended or draining.
     idle: int = 0
-    #: The step whose answer was lost: it is sent again before anything else.
-    pending: str = ""
+    #: The message whose answer was lost: it is sent again before any other.
+    pending: Message | None = None
 
     @property
     def owner(self) -> str:
@@ -95,7 +95,7 @@ class Parser(NamedTuple):
     #: What a recovery has read so far: files, then living parsers and recorded segments.
     files: tuple[frozenset[str], frozenset[str]] | None = None
     records: tuple[frozenset[str], frozenset[str]] | None = None
-    pending: str = ""
+    pending: Message | None = None
 
     @property
     def process(self) -> str:
