@@ -72,7 +72,11 @@ def _carried_out(world: World, message: Message, scene: Scene, what: str) -> Ste
 
 
 def _accepted_wrongly(world: World, message: Message, answer: Any) -> str:
-    if message.step not in ("lease", "settle", "renew", "release") or isinstance(answer, Fenced):
+    if (
+        message.step not in ("lease", "settle", "renew", "release")
+        or isinstance(answer, Fenced)
+        or answer == 0
+    ):
         return ""
     owner = world.redis.partitions[message.partition].epoch[1]
     return "" if owner == message.sender else f"{message.step} of {message.sender} accepted, owner is {owner}"

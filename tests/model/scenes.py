@@ -72,7 +72,7 @@ DEEP = [
 #: Every transition of these is replayed in a real Redis; of all SCENES with MODEL_DEEP=1.
 REPLAYED = [
     scene("a shard, set-back", shards="A", faults={"set-back": 1}),
-    scene("two shards, resize", shards="AB", faults={"resize": 1}),
+    scene("two shards, resize, late copy", shards="AB", faults={"resize": 1, "late copy": 1}),
     scene("two shards, suspension", shards="AB", faults={"suspension": 1}),
     scene("a parser, set-back", parsers="P", faults={"set-back": 1}),
     scene("two parsers", parsers="PQ"),
