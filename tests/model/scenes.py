@@ -1,0 +1,186 @@
+"""The scenes that are explored: where every promise holds, one without each fix, and the open defects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.model.world import Scene
+
+#: A page that links to another; a page whose link redirects back to its domain; a page with two links.
+CHAIN: dict[str, tuple[str, ...] | str] = {"a1": ("a2",), "a2": ()}
+DETOUR: dict[str, tuple[str, ...] | str] = {"a1": ("b1",), "b1": "a2", "a2": ()}
+FORK: dict[str, tuple[str, ...] | str] = {"a1": ("a2", "b1"), "a2": (), "b1": ()}
+#: As `partition_of` has them, if there are two.
+APART = {"a": 1, "b": 0}
+
+
+def scene(name: str, web: dict[str, tuple[str, ...] | str] = CHAIN, **options: object) -> Scene:
+    return Scene(name, web, ("a1",), **options)  # type: ignore[arg-type]
+
+
+#: All states of these are explored by every run of the tests.
+SCENES = [
+    scene("two shards, crash", DETOUR, shards="AB", partitions=APART, faults={"crash": 1}),
+    scene("two shards, resize, late copy", shards="AB", faults={"resize": 1, "late copy": 1}),
+    scene("two shards, suspension, lost answer", shards="AB", faults={"suspension": 1, "lost answer": 1}),
+    scene(
+        "a shard, set-back, lost answer, late copy",
+        shards="A",
+        faults={"set-back": 1, "lost answer": 1, "late copy": 1},
+    ),
+    scene(
+        "a parser, set-back, crash, lost answer",
+        parsers="P",
+        faults={"set-back": 1, "crash": 1, "lost answer": 1},
+    ),
+    scene("two parsers, crash", parsers="PQ", faults={"crash": 1}),
+    scene("two parsers, silence, lost answer", parsers="PQ", faults={"silence": 1, "lost answer": 1}),
+    scene("two parsers, late copy", parsers="PQ", faults={"late copy": 1}),
+    scene("two parsers, set-back", parsers="PQ", faults={"set-back": 1}),
+    scene("a shard and a parser, set-back", shards="A", parsers="P", faults={"set-back": 1}),
+]
+#: These as well, with MODEL_DEEP=1: all states, or to the depth given.
+DEEP = [
+    scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),
+    scene(
+        "two shards, suspension, lost answer, late copy",
+        shards="AB",
+        faults={"suspension": 1, "lost answer": 1, "late copy": 1},
+    ),
+    scene(
+        "two shards, two crashes",
+        DETOUR,
+        shards="AB",
+        partitions=APART,
+        faults={"crash": 2, "lost answer": 1},
+    ),
+    scene("a shard, two set-backs", shards="A", faults={"set-back": 2}),
+    scene(
+        "a parser, everything",
+        parsers="P",
+        faults={"set-back": 1, "crash": 1, "lost answer": 1, "late copy": 1},
+    ),
+    scene("two parsers, set-back, crash", parsers="PQ", faults={"set-back": 1, "crash": 1}, depth=16),
+    scene(
+        "a shard and a parser, set-back, lost answer",
+        shards="A",
+        parsers="P",
+        faults={"set-back": 1, "lost answer": 1},
+    ),
+]
+
+#: Every transition of these is replayed in a real Redis; of all SCENES with MODEL_DEEP=1.
+REPLAYED = [
+    scene("a shard, set-back", shards="A", faults={"set-back": 1}),
+    scene("two shards, resize, late copy", shards="AB", faults={"resize": 1, "late copy": 1}),
+    scene("two shards, suspension", shards="AB", faults={"suspension": 1}),
+    scene("a parser, set-back", parsers="P", faults={"set-back": 1}),
+    scene("two parsers", parsers="PQ"),
+    scene("a parser, lost answer, late copy", parsers="P", faults={"lost answer": 1, "late copy": 1}),
+]
+
+
+def without(scene: Scene, *fixes: str) -> Scene:
+    return replace(scene, name=f"without {', '.join(fixes)}", without=frozenset(fixes))
+
+
+_SHARD = scene("", shards="A", faults={"set-back": 1})
+_PARSER = scene("", parsers="P", faults={"set-back": 1})
+#: Scene -> what must be found.
+MUTATIONS = [
+    # With `shards start over` in place the epoch alone is never needed: both must be gone to see it.
+    (
+        without(
+            scene("", shards="AB", faults={"set-back": 1, "crash": 1}), "owner in epoch", "shards start over"
+        ),
+        "accepted, owner is",
+    ),
+    (without(_SHARD, "shards start over"), "does not end: leased ['a1']"),
+    (without(replace(_SHARD, web=FORK), "leases by token", "shards start over"), "stored twice"),
+    (without(_PARSER, "parsers start over"), "lost"),
+    (without(_PARSER, "parsers start over"), "stored twice"),
+    (without(_PARSER, "withdrawal"), "stored twice"),
+    (
+        without(
+            scene("", {"a1": "a2", "a2": ()}, shards="A", faults={"crash": 1}), "candidates before settlement"
+        ),
+        "lost",
+    ),
+    (without(scene("", parsers="P", faults={"crash": 1}), "links before commit"), "lost"),
+    (without(scene("", parsers="PQ"), "record before rename"), "lost"),
+    (without(_SHARD, "rests after a set-back"), "requested too soon"),
+]
+
+#: Defects of today's code: scene, what is found, and the proposals that close it (none known: empty).
+_RESTS = ("proposal: unsure at first", "proposal: all domains rest")
+OPEN = [
+    (
+        scene(
+            "a domain that Redis forgot does not rest",
+            DETOUR,
+            shards="A",
+            partitions=APART,
+            faults={"set-back": 1},
+        ),
+        "b is requested too soon",
+        ("proposal: rests of unknown domains",),
+    ),
+    (
+        scene(
+            "set-back and crash: what has nothing waiting does not rest",
+            shards="A",
+            faults={"set-back": 1, "crash": 1},
+        ),
+        "a is requested too soon",
+        _RESTS,
+    ),
+    (
+        scene("a hold expires while its shard waits for its requests", shards="AB", faults={"set-back": 1}),
+        "two requests of a in flight",
+        (*_RESTS, "proposal: flight"),
+    ),
+    (
+        scene("a partition moved in what Redis lost", shards="AB", faults={"set-back": 1, "resize": 1}),
+        "a is requested too soon",
+        (),
+    ),
+    (
+        scene(
+            "a suspended shard owns again what it had lost",
+            shards="AB",
+            faults={"set-back": 1, "suspension": 1},
+        ),
+        "a is requested too soon",
+        (),
+    ),
+    (
+        scene(
+            "a parser whose file was removed commits it after a set-back",
+            {"a1": ()},
+            parsers="PQ",
+            faults={"set-back": 1, "silence": 1},
+        ),
+        "lost",
+        ("proposal: look before the record",),
+    ),
+    (
+        scene(
+            "a late take gives a reclaimed parser pages",
+            parsers="PQ",
+            faults={"silence": 1, "late copy": 1},
+            late=("take",),
+        ),
+        "lost",
+        (),
+    ),
+    (
+        scene(
+            "a late commit acknowledges pages taken after it was refused",
+            parsers="PQ",
+            faults={"silence": 1, "late copy": 1},
+            late=("commit",),
+        ),
+        "lost",
+        (),
+    ),
+]
