@@ -99,7 +99,7 @@ CASES = {
 def prepare(url: str, crew: Crew) -> None:
     """Admit redirects to where no link leads, then the seeds; queue a page that no parser can read."""
     referee = crew.referee()
-    pages = [page for url in sorted(referee.expected()) if (page := referee.world.page(url))]
+    pages = [page for url in sorted(referee.expected) if (page := referee.world.page(url))]
     hops = [page.url for page in pages if "/hop/" in (page.location or "") and "/hop/" not in page.url]
 
     async def work() -> None:

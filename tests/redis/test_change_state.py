@@ -103,3 +103,12 @@ async def test_processes_hear_of_a_change_and_of_nothing_else(client: RedisClien
                 heard.append(message[1] if message else b"")
 
     assert heard == [b"map", b"last"]
+
+
+async def test_a_run_that_is_reopened_is_still_the_one_that_was_created(client: RedisClient) -> None:
+    await client.command("HSET", RECORD, "state", "finished", "created_ms", "7")
+
+    await change(client, "created", "finished")
+
+    assert (await fields(client))["created_ms"] == "7"
+    assert (await fields(client))["reopened_ms"] == str(NOW_MS)

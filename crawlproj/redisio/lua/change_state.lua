@@ -19,6 +19,8 @@ if before == 'running' then
 elseif ARGV[1] == 'running' then
   redis.call('HSET', KEYS[1], 'since_ms', now)
 end
-redis.call('HSET', KEYS[1], 'state', ARGV[1], 'reason', ARGV[2], ARGV[1] .. '_ms', now)
+-- `created_ms` differs for an earlier run of the same name.
+local entered = ARGV[1] == 'created' and 'reopened_ms' or ARGV[1] .. '_ms'
+redis.call('HSET', KEYS[1], 'state', ARGV[1], 'reason', ARGV[2], entered, now)
 redis.call('PUBLISH', ARGV[4], 'map')
 return before
