@@ -14,7 +14,9 @@ from tests.chaos.schedule import Kind, draw
 pytestmark = pytest.mark.e2e
 
 PROJECT = Path(__file__).parents[2]
-SHORT = ("--seed", "1", "--pages", "400", "--faults", "5", "--only", "kill,stop,network", "--seconds", "100")
+SHORT = ("--seed", "3", "--pages", "400", "--faults", "6", "--set-backs", "2", "--seconds", "100")
+#: Those that need neither root nor a compiler.
+EVERYWHERE = ("--only", "kill,stop,network,set-back,resize")
 
 
 def chaos(temporary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,10 +31,10 @@ def chaos(temporary: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_tormented_crawl_loses_nothing_and_ends(tmp_path: Path) -> None:
-    finished = chaos(tmp_path, *SHORT)
+    finished = chaos(tmp_path, *SHORT, *EVERYWHERE)
 
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]
-    assert "5 of 5 faults" in finished.stdout
+    assert "6 of 6 faults" in finished.stdout
     assert list(tmp_path.iterdir()) == []
 
 
