@@ -196,7 +196,7 @@ class Command(RunCommand):
     async def _crawl_simweb(self, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
         from crawlproj.simweb.process import SimwebProcess
         from crawlproj.simweb.spec import WorldSpec
-        from crawlproj.supervisor.crawl import fresh_run_name
+        from crawlproj.supervisor.claim import fresh_run_name
 
         async with self.client() as client:
             spec.run = opts.run or await fresh_run_name(client, "simweb")

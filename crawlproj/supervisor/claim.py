@@ -12,8 +12,9 @@ from pathlib import Path
 
 from crawlproj.errors import BadArgument, ShardTaken
 from crawlproj.redisio import keys
+from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import Holder
-from crawlproj.runs import Run
+from crawlproj.runs import Run, RunState
 
 _POLL_S = 0.3
 
@@ -112,3 +113,13 @@ async def _grow(run: Run, shards: int) -> None:
     joined = int(await run.client.command("HGET", keys.run_record(run.name), "joined") or 0)
     # Set, not increased: the client sends a command again when its answer is lost.
     await run.update(shards=max(1, total + shards), joined=max(0, joined + shards))
+
+
+async def fresh_run_name(client: RedisClient, stem: str) -> str:
+    """Return *stem*, with a number appended if needed, so that the run is new or unfinished."""
+    number = 1
+    while True:
+        name = stem if number == 1 else f"{stem}-{number}"
+        if await Run(client, name, 1).state() != RunState.FINISHED:
+            return name
+        number += 1

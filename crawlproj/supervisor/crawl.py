@@ -21,7 +21,6 @@ from crawlproj.config import Config
 from crawlproj.errors import CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
 from crawlproj.runs.gauges import run_gauges
@@ -124,8 +123,10 @@ class Crawl:
         with self._signals(), self._logs_and_metrics():
             try:
                 await self._run.begin(is_first=not await live_shards(self._run))
-                await self._supervise_until_stopped()
-                await self._shut_down(stop=self._stop.is_set())
+                is_open = True
+                while is_open:
+                    await self._supervise_until_stopped()
+                    is_open = not await self._shut_down(stop=self._stop.is_set())
             except CrawlError as exc:
                 failure = exc
                 await self._shut_down(stop=True, failure=exc)
@@ -252,8 +253,12 @@ class Crawl:
 
     # -- shutting down --
 
-    async def _shut_down(self, *, stop: bool, failure: CrawlError | None = None) -> None:
-        """Wait until all children have exited. *stop*: signal them, shards first; else the run is over."""
+    async def _shut_down(self, *, stop: bool, failure: CrawlError | None = None) -> bool:
+        """Wait until all children have exited. *stop*: signal them, shards first; else the run is over.
+
+        Returns False if it is not over after all: it got more seeds, or Redis was set back to before its end.
+        """
+        await self._with_timeout(self._refresh())
         if stop:
             self._crew.stop_shards(self._clock())
             await self._wait_while(lambda _: self._crew.has_shards)
@@ -263,12 +268,21 @@ class Crawl:
             # Parsers may still work: until they are done the endpoint shows that the run has ended.
             await self._with_timeout(self._publish_metrics())
         await self._wait_while((lambda _: self._crew.has_any) if stop else self._is_draining)
+        if not stop and not self._is_over:
+            return False
         await self._with_timeout(forget_supervisor(self._run, self._process))
         await self._with_timeout(self._leader.step_down())
         await self._with_timeout(self._refresh())
+        return True
+
+    @property
+    def _is_over(self) -> bool:
+        return RunState(self._status["state"]).is_end
 
     def _is_draining(self, ended: Mapping[str, int]) -> bool:
         """Whether parsers still work on a run that is over."""
+        if not self._is_over:
+            return False
         try:
             self._crew.drain_parsers(ended, self._clock())
         except ChildDied as exc:
@@ -380,13 +394,3 @@ class Crawl:
             at_work.result()
         at_work.cancel()
         await asyncio.wait({at_work})
-
-
-async def fresh_run_name(client: RedisClient, stem: str) -> str:
-    """Return *stem*, with a number appended if needed, so that the run is new or unfinished."""
-    number = 1
-    while True:
-        name = stem if number == 1 else f"{stem}-{number}"
-        if await Run(client, name, 1).state() != RunState.FINISHED:
-            return name
-        number += 1
