@@ -8,9 +8,10 @@ still owns its pages.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
+from crawlproj.model.clock import Unchanged, boot_clock
 from crawlproj.observe.crashpoints import passed
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.redisio import keys
@@ -24,9 +25,11 @@ _BATCH_BYTES = 8_000_000
 class PageQueue:
     """The page queue of one run, for one parser."""
 
-    def __init__(self, client: RedisClient, run: str) -> None:
+    def __init__(self, client: RedisClient, run: str, clock: Callable[[], float] = boot_clock) -> None:
         self._client = client
         self._run = run
+        self._clock = clock
+        self._unchanged = Unchanged()
         self._held: dict[str, int] = {}
         self._heartbeats: dict[str, str] = {}
         #: When the run was created, as of the last `take`; it changes when the run is emptied.
@@ -155,14 +158,22 @@ class PageQueue:
     async def reclaim_dead(self, now_ms: int, silent_ms: int) -> dict[str, int]:
         """Return the pages of dead parsers to the head of the queue.
 
-        A parser is dead if silent for longer than *silent_ms*, or if its process is gone from this machine.
-        Returns the dead parsers and how many pages each had.
+        A parser is dead if silent for longer than *silent_ms*, if its process is gone from this machine, or
+        if it is us under a name we no longer have. Returns the dead parsers and how many pages each had.
         """
         dead = {}
+        now_s = self._clock()
+        ours = (json.loads(beat)["process"] for beat in self._heartbeats.values())
+        instances = {process["instance"] for process in ours if process}
         for parser, beat in (await self._parsers()).items():
             record = json.loads(beat)
-            is_gone = record["process"] and ProcessName.read(record["process"]).is_dead()
-            if is_gone or now_ms - record["at_ms"] > silent_ms:
+            process = ProcessName.read(record["process"]) if record["process"] else None
+            is_gone = process is not None and (
+                process.is_dead() or (process.instance in instances and parser not in self._heartbeats)
+            )
+            # By our own clock, too: that of Redis may have been set back since.
+            silent_s = self._unchanged.for_s(parser, beat, now_s)
+            if is_gone or now_ms - record["at_ms"] > silent_ms or silent_s * 1000 > silent_ms > 0:
                 pages = await self._reclaim(parser, beat)
                 if pages >= 0:
                     dead[parser] = pages

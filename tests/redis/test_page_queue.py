@@ -10,6 +10,7 @@ from crawlproj.errors import Fenced
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 
 RUN = "web"
@@ -137,6 +138,32 @@ async def test_pages_of_a_silent_parser_return_to_the_head_in_their_order(
     assert await client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"1", b"2", b"4"]
     assert await queue.parsers() == {"alive"}
     assert await counter(client, "taken_back") == 2
+
+
+async def test_a_parser_is_silent_by_our_own_clock_if_that_of_redis_was_set_back(client: RedisClient) -> None:
+    now_s = 0.0
+    queue = PageQueue(client, RUN, clock=lambda: now_s)
+    await push(client, b"1")
+    await queue.heartbeat("dead", 3_600_000)
+    await queue.take("dead", 1)
+    assert await queue.reclaim_dead(now_ms=1_000, silent_ms=30_000) == {}
+
+    now_s = 30.0
+    assert await queue.reclaim_dead(now_ms=31_000, silent_ms=30_000) == {}
+    now_s = 30.1
+    assert await queue.reclaim_dead(now_ms=31_100, silent_ms=30_000) == {"dead": 1}
+
+
+async def test_what_we_took_under_an_earlier_name_is_returned(client: RedisClient, queue: PageQueue) -> None:
+    process = ProcessName.of_this()
+    await push(client, b"1")
+    await queue.heartbeat("p", 3_600_000, process)
+    await queue.take("p", 1)
+    again = PageQueue(client, RUN)
+    await again.heartbeat("p.1", 1_000, process)
+
+    assert await again.reclaim_dead(now_ms=1_000, silent_ms=30_000) == {"p": 1}
+    assert await again.parsers() == {"p.1"}
 
 
 async def test_a_parser_that_was_silent_just_as_long_as_it_may_keeps_its_pages(
