@@ -149,8 +149,9 @@ class Tormentor:
             self.set_back.append(lost)
             self._log(f"set back by {lost} writes of the probe")
         # The command of a person that was lost is given again.
-        if await self._state() == "paused" and not self._locks["commands"].locked():
-            await self._crawl.command("resume")
+        async with self._locks["commands"]:
+            while await self._state() == "paused":
+                await self._crawl.command("resume")
 
     async def _network(self, fault: Fault) -> None:
         async with self._locks["redis"]:
