@@ -179,8 +179,8 @@ class Replay:
 
     async def _commit(self, world: World, message: Message) -> int:
         parser, segment, count = message.arguments
-        names = [keys.pages_taken(RUN, parser), keys.segments(RUN), keys.page_counters(RUN)]
-        return int(await self.client.run("commit_segment", names, [segment, count]))
+        names = [keys.pages_taken(RUN, parser), keys.segments(RUN), keys.page_counters(RUN), keys.spills(RUN)]
+        return int(await self.client.run("commit_segment", names, [segment, count, "", ""]))
 
     async def _reclaim(self, world: World, message: Message) -> int:
         parser, heartbeat = message.arguments
@@ -223,10 +223,8 @@ class Replay:
         living = [(name, int(beat)) for name, beat in pairs(parsers) if name != "ideal"]
         names = [name.decode() for name in segments]
         taken = []
-        names_of = [
-            f"{p}{life}{n}" for p in self.scene.parsers for life in range(3) for n in ("", ".1", ".2")
-        ]
-        for parser in names_of:
+        processes = [f"{name}{life}" for name in self.scene.parsers for life in range(3)]
+        for parser in [f"{process}{restarts}" for process in processes for restarts in ("", ".1", ".2")]:
             own = await self.client.command("LRANGE", keys.pages_taken(RUN, parser), 0, -1)
             taken += [(parser, tuple(page.decode() for page in own))] if own else []
         return Redis(
