@@ -420,7 +420,9 @@ class _Parser(_Process):
             yield Step(f"{parser.name} restarts", self.kept(world, fresh))
         elif parser.state in ("abandoning", "leaving"):
             yield from self._abandon()
-        elif parser.was_set_back:
+        elif parser.was_set_back and parser.state == "up":
+            # A reclaim, and a recovery that has begun, do not look for one.
+            yield from self._reclaim()
             if "parsers start over" in self.without:
                 yield Step(f"{who} goes on", self.kept(world, parser._replace(was_set_back=False)))
             else:
@@ -515,6 +517,8 @@ class _Parser(_Process):
             for name, pages in disk.parts:
                 if name in parts and name in recorded:
                     disk = Disk(put(disk.parts, name, None), put(disk.published, name, pages))
+                elif "proposal: uncommitted files are kept" in self.without:
+                    continue
                 elif name in parts and name.partition("-")[0] not in living:
                     disk = disk._replace(parts=put(disk.parts, name, None))
             for name in published:

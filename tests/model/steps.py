@@ -90,6 +90,9 @@ def get(items: tuple[tuple[Any, Any], ...], key: Any, default: Any = None) -> An
 def carry_out(redis: Redis, message: Message, server: int, without: frozenset[str]) -> tuple[Redis, Any]:
     """Return what Redis holds after *message*, and its answer. *without* are the fixes taken out."""
     if message.partition < 0:
+        needs_name = message.step in ("take", "commit") and "proposal: a name is used once" in without
+        if needs_name and get(redis.parsers, message.sender) is None:
+            return redis, Fenced(f"{message.sender} was reclaimed")
         return PAGE_STEPS[message.step](redis, *message.arguments)
     old = redis.partitions[message.partition]
     if message.step == "admit":

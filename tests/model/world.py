@@ -164,7 +164,7 @@ class Scene:
     faults: Mapping[str, int] = field(default_factory=dict)
     #: The steps of which a copy may come late; none: any.
     late: tuple[str, ...] = ()
-    #: The fixes taken out.
+    #: The fixes taken out, and proposals put in.
     without: frozenset[str] = frozenset()
     #: 0: all states.
     depth: int = 0
