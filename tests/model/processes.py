@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from tests.model.steps import (
     DELAY,
     FLIGHT,
-    MARGIN,
     Fenced,
     Message,
     Redis,
@@ -143,8 +142,7 @@ class _Shard(_Process):
             return
         yield from self._ends()
         if shard.state == "suspended":
-            idle = shard.idle if shard.holds else 0
-            woken = shard._replace(state="up", may_fetch=not shard.holds, idle=idle)
+            woken = shard._replace(state="up", may_fetch=not shard.holds)
             yield Step(f"{who} wakes", self.kept(world, woken))
         elif shard.state in ("draining", "resting"):
             yield from self._start_over()
@@ -216,9 +214,9 @@ class _Shard(_Process):
             leases=(),
             seeds=self.scene.seeds if self.place == 0 else (),
             may_fetch=True,
-            ours=shard.ours if shard.idle < MARGIN else frozenset(),
+            ours=frozenset() if shard.has_lapsed else shard.ours,
             has_new_server=False,
-            idle=0,
+            has_lapsed=False,
             silent=0,
             pending=None,
         )
@@ -298,10 +296,10 @@ class _Shard(_Process):
 
     def renewed(self, world: World, answer: Any) -> World:
         """A hold that could have expired in what Redis has lost may have been another shard's."""
-        is_unsure = self.shard.has_new_server and self.shard.idle >= MARGIN
+        is_unsure = self.shard.has_new_server and self.shard.has_lapsed
         if is_unsure and "lapsed holds start over" not in self.without:
             return self.kept(world, self.drained(self.shard))
-        return self.fenced_or(world, answer, may_fetch=True, idle=0, has_new_server=False)
+        return self.fenced_or(world, answer, may_fetch=True, has_lapsed=False, has_new_server=False)
 
     def _change_ownership(self) -> Iterator[Step]:
         world, shard = self.world, self.shard
@@ -578,7 +576,11 @@ class _Parser(_Process):
             if "record before rename" in self.without and get(self.disk.parts, name):
                 yield Step(f"{who} renames {name}", self.renamed(self.world, name, pages))
                 return
-            if not (parser.has_looked or parser.pending or "look before the record" in self.without):
+            if not (
+                parser.has_looked
+                or parser.pending
+                or self.without & {"look before the record", "record before rename"}
+            ):
                 if get(self.disk.parts, name):
                     looked = self.kept(self.world, parser._replace(has_looked=True))
                     yield Step(f"{who} finds {name} in place", looked)
@@ -669,16 +671,17 @@ def _with_partition(redis: Redis, n: int, part: Any) -> Redis:
 
 
 def _expiries(world: World) -> Iterator[Step]:
-    """A hold expires if its owner does not renew it."""
+    """A hold expires if its owner does not renew it: no sooner than its last request begins."""
     for n, part in enumerate(world.redis.partitions):
-        is_renewed = any(
-            shard.owner == part.owner and shard.idle < MARGIN and (shard.state != "up" or get(shard.holds, n))
-            for shard in world.shards
-            if shard.state != "down"
-        )
-        if part.owner and not is_renewed and not part.has_expired:
-            redis = _with_partition(world.redis, n, part._replace(has_expired=True))
-            yield Step(f"the hold of {part.owner} expires", world._replace(redis=redis))
+        if not part.owner or part.has_expired:
+            continue
+        owner = next((s for s in world.shards if s.owner == part.owner and s.state != "down"), None)
+        if owner and owner.state == "up" and owner.may_fetch and get(owner.holds, n):
+            continue
+        redis = _with_partition(world.redis, n, part._replace(has_expired=True))
+        shards = tuple(s._replace(has_lapsed=True) if s == owner else s for s in world.shards)
+        expired = world._replace(redis=redis, shards=shards)
+        yield Step(f"the hold of {part.owner} expires", expired)
 
 
 def _faults(world: World) -> Iterator[Step]:

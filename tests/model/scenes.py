@@ -160,7 +160,7 @@ MUTATIONS = [
     ),
     (without(scene("", parsers="P", faults={"crash": 1}), "links before commit"), "lost"),
     (without(scene("", parsers="PQ"), "record before rename"), "lost"),
-    (without(_SHARD, "rests after a set-back"), "requested too soon"),
+    (without(_NOTHING_WAITING, "rests after a set-back"), "requested too soon"),
     (without(_MOVED, "rests are published"), "two requests of a in flight"),
     (
         without(_FORGOTTEN, "rests of unknown domains", "nothing is leased at first"),

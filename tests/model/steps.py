@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 DELAY = 1
 #: The most ticks a request may take.
 FLIGHT = 2
-#: The fewest ticks from the last request of a shard that renews nothing until its holds expire.
-MARGIN = 1
 #: The ticks within which a shard that is alive notices a set-back; `acquire_partition` has it in ms.
 GRACE = 1
 #: Most URLs of a lease step, and most pages of a take.

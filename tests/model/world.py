@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.model.steps import GRACE, MARGIN, Message, Partition, Redis, pass_time
+from tests.model.steps import GRACE, Message, Partition, Redis, pass_time
 
 #: What may be taken out, to see that the explorer misses it.
 FIXES = frozenset(
@@ -68,8 +68,8 @@ class Shard(NamedTuple):
     map: tuple[str, ...] = ()
     #: False after a suspension, until its holds are renewed.
     may_fetch: bool = True
-    #: Ticks since it renewed its holds, while it does not; and whether Redis was restarted meanwhile.
-    idle: int = 0
+    #: Since it last renewed its holds: whether one has expired, and whether Redis was restarted.
+    has_lapsed: bool = False
     has_new_server: bool = False
     #: Partitions that nobody else has had since it had them, as far as it knows.
     ours: frozenset[int] = frozenset()
@@ -222,7 +222,6 @@ def tick(world: World) -> World | None:
             shard._replace(
                 leases=leases,
                 rests=fewer(shard.rests),
-                idle=0 if renews else min(MARGIN, shard.idle + 1),
                 has_new_server=shard.has_new_server and not renews,
                 silent=shard.silent + is_late,
             )
