@@ -207,6 +207,7 @@ class _Shard(_Process):
 
     def _started_over(self, shard: Shard) -> Shard:
         # Its number is claimed again without a look at what was lost meanwhile.
+        fresh = {partition for partition, _ in shard.fresh}
         return shard._replace(
             state="up",
             restarts=shard.restarts + 1,
@@ -214,7 +215,8 @@ class _Shard(_Process):
             leases=(),
             seeds=self.scene.seeds if self.place == 0 else (),
             may_fetch=True,
-            ours=frozenset() if shard.has_lapsed else shard.ours,
+            ours=frozenset() if shard.has_lapsed else shard.ours - fresh,
+            fresh=(),
             has_new_server=False,
             has_lapsed=False,
             silent=0,
@@ -318,7 +320,8 @@ class _Shard(_Process):
         for partition, wanted in enumerate(shard.map):
             held = get(shard.holds, partition)
             absent = not any(s.name == wanted and s.state == "up" for s in world.shards)
-            is_ours = wanted == shard.name or (absent and world.redis.partitions[partition].has_expired)
+            part = world.redis.partitions[partition]
+            is_ours = wanted == shard.name or (absent and (part.has_expired or not part.owner))
             if held is None and (is_ours or shard.pending):
                 yield from self._acquire(partition)
                 continue
@@ -337,14 +340,21 @@ class _Shard(_Process):
         message = self.message("acquire", partition, shard.heir_of(partition), was_ours)
         if shard.pending and shard.pending.partition == partition:
             message = shard.pending
-        yield from self.send(
-            message,
-            lambda world, answer: (
-                self.told(world, holds=put(shard.holds, partition, answer), ours=shard.ours | {partition})
-                if answer
-                else self.kept(world, shard._replace(pending=None, ours=shard.ours - {partition}))
-            ),
-        )
+
+        def receive(world: World, answer: Any) -> World:
+            if not answer:
+                return self.kept(world, shard._replace(pending=None, ours=shard.ours - {partition}))
+            fresh = shard.fresh
+            if "proposal: ours after a flight" in self.without and partition not in shard.ours:
+                fresh = put(fresh, partition, FLIGHT)
+            return self.told(
+                world,
+                holds=put(shard.holds, partition, answer),
+                ours=shard.ours | {partition},
+                fresh=fresh,
+            )
+
+        yield from self.send(message, receive)
 
     def _lease(self) -> Iterator[Step]:
         shard = self.shard

@@ -168,8 +168,11 @@ MUTATIONS = [
     ),
     (without(_NOTHING_WAITING, "unsure at first"), "a is requested too soon"),
     (without(_NOTHING_WAITING, "nothing is leased at first"), "a is requested too soon"),
-    (without(_SLOW, "flight after a set-back"), "two requests of a in flight"),
-    (without(_SLOW, "delay and flight"), "a is requested too soon"),
+    (without(_SLOW, "flight after a set-back", "rests are published"), "two requests of a in flight"),
+    (
+        without(scene("", shards="AB", faults={"suspension": 1}), "delay and flight"),
+        "a is requested too soon",
+    ),
     (without(_SUSPENDED, "lapsed holds start over"), "a is requested too soon"),
     (without(_LATE_COMMIT, "another name"), "lost"),
     (without(OPEN[0][0], "look before the record"), "lost"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.model.steps import GRACE, Message, Partition, Redis, pass_time
 
@@ -73,6 +73,8 @@ class Shard(NamedTuple):
     has_new_server: bool = False
     #: Partitions that nobody else has had since it had them, as far as it knows.
     ours: frozenset[int] = frozenset()
+    #: By a proposal: ticks in which requests of the owner before may still be in flight.
+    fresh: tuple[tuple[int, int], ...] = ()
     #: Partitions for which it has yet to publish rests; and for how many ticks it has put that off.
     unsaid: tuple[int, ...] = ()
     silent: int = 0
@@ -201,7 +203,7 @@ class Scene:
         )
 
 
-def fewer(rests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def fewer(rests: tuple[tuple[Any, int], ...]) -> tuple[tuple[Any, int], ...]:
     return tuple((name, left - 1) for name, left in rests if left > 1)
 
 
@@ -222,6 +224,7 @@ def tick(world: World) -> World | None:
             shard._replace(
                 leases=leases,
                 rests=fewer(shard.rests),
+                fresh=fewer(shard.fresh),
                 has_new_server=shard.has_new_server and not renews,
                 silent=shard.silent + is_late,
             )
