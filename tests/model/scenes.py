@@ -27,7 +27,10 @@ _NOTHING_WAITING = scene(
 _SLOW = scene("a hold expires while its shard waits for its requests", shards="AB", faults={"set-back": 1})
 _MOVED = scene("a partition moved in what Redis lost", shards="AB", faults={"set-back": 1, "resize": 1})
 _SUSPENDED = scene(
-    "a suspended shard owns again what it had lost", shards="AB", faults={"set-back": 1, "suspension": 1}
+    "a suspended shard whose requests Redis forgot",
+    {"a1": ()},
+    shards="AB",
+    faults={"set-back": 1, "suspension": 1},
 )
 _LATE_COMMIT = scene(
     "a late commit finds no pages taken after it was refused",
@@ -65,7 +68,6 @@ SCENES = [
 #: These as well, with MODEL_DEEP=1: all states, or to the depth given.
 DEEP = [
     _MOVED,
-    _SUSPENDED,
     scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),
     scene(
         "two shards, suspension, lost answer, late copy",
@@ -107,6 +109,10 @@ REPLAYED = [
 
 #: Defects of today's code: scene, what is found, and the proposals that close it (none known: empty).
 OPEN = [
+    # It cannot say which domains must rest, and who takes over waits for its requests only if Redis names it
+    # as the owner, and has not owned the partition itself. For the proposals of `steps` and `processes` the
+    # scene is too large to be explored in every run.
+    (_SUSPENDED, "two requests of a in flight", ()),
     # Its file is removed after it has looked, and Redis forgets that its pages were reclaimed.
     (
         scene(
@@ -175,5 +181,5 @@ MUTATIONS = [
     ),
     (without(_SUSPENDED, "lapsed holds start over"), "a is requested too soon"),
     (without(_LATE_COMMIT, "another name"), "lost"),
-    (without(OPEN[0][0], "look before the record"), "lost"),
+    (without(OPEN[1][0], "look before the record"), "lost"),
 ]

@@ -212,6 +212,8 @@ def acquire(
     is_unsure = old.server != server and not (old.epoch[0] == 0 and "unsure at first" in without)
     if is_unsure and "rests after a set-back" not in without:
         least = FLIGHT if was_ours is False else flight if old.owner and was_ours is None else 0
+        if "proposal: flight unless ours" in without:
+            least = 0 if was_ours else flight
         least = max(0 if "flight after a set-back" in without else least, GRACE)
         if "nothing is leased at first" not in without:
             until = least + DELAY

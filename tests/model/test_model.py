@@ -43,7 +43,7 @@ def test_without_a_fix_the_explorer_finds_what_it_prevents(scene: Scene, broken:
 
 
 def test_every_fix_is_taken_out_once() -> None:
-    assert set().union(*(scene.without for scene, _ in MUTATIONS)) == FIXES
+    assert set().union(*(scene.without for scene, _ in MUTATIONS)) >= FIXES
 
 
 @pytest.mark.parametrize(
