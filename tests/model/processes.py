@@ -149,7 +149,7 @@ class _Shard(_Process):
         elif shard.was_set_back:
             yield from self._begins()
             if "shards start over" in self.without:
-                yield Step(f"{who} goes on", self.kept(world, shard._replace(was_set_back=False)))
+                yield Step(f"{who} continues", self.kept(world, shard._replace(was_set_back=False)))
             else:
                 yield Step(f"{who} notices the set-back", self.kept(world, self.drained(shard)))
         else:
@@ -432,7 +432,7 @@ class _Parser(_Process):
             # A reclaim, and a recovery that has begun, do not look for one.
             yield from self._reclaim()
             if "parsers start over" in self.without:
-                yield Step(f"{who} goes on", self.kept(world, parser._replace(was_set_back=False)))
+                yield Step(f"{who} continues", self.kept(world, parser._replace(was_set_back=False)))
             else:
                 yield Step(f"{who} notices the set-back", self.started_over(world))
         else:

@@ -110,9 +110,12 @@ REPLAYED = [
 #: Defects of today's code: scene, what is found, and the proposals that close it (none known: empty).
 OPEN = [
     # It cannot say which domains must rest, and who takes over waits for its requests only if Redis names it
-    # as the owner, and has not owned the partition itself. For the proposals of `steps` and `processes` the
-    # scene is too large to be explored in every run.
-    (_SUSPENDED, "two requests of a in flight", ()),
+    # as the owner, and has not owned the partition itself.
+    (
+        _SUSPENDED,
+        "two requests of a in flight",
+        ("proposal: flight unless ours", "proposal: ours after a flight"),
+    ),
     # Its file is removed after it has looked, and Redis forgets that its pages were reclaimed.
     (
         scene(
