@@ -57,7 +57,7 @@ SCENES = [
     scene("two parsers, crash", parsers="PQ", faults={"crash": 1}),
     scene("two parsers, silence, lost answer", parsers="PQ", faults={"silence": 1, "lost answer": 1}),
     scene("two parsers, late copy", parsers="PQ", faults={"late copy": 1}),
-    scene("two parsers, set-back", parsers="PQ", faults={"set-back": 1}),
+    scene("two parsers, a page, set-back", {"a1": ()}, parsers="PQ", faults={"set-back": 1}),
     scene("a shard and a parser, set-back", shards="A", parsers="P", faults={"set-back": 1}),
     # Former defects.
     _FORGOTTEN,
@@ -67,6 +67,7 @@ SCENES = [
 ]
 #: These as well, with MODEL_DEEP=1: all states, or to the depth given.
 DEEP = [
+    scene("two parsers, set-back", parsers="PQ", faults={"set-back": 1}),
     _MOVED,
     scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),
     scene(

@@ -53,7 +53,7 @@ def test_every_fix_is_taken_out_once() -> None:
 def test_an_open_defect_is_found_and_its_proposal_closes_it(
     scene: Scene, broken: str, proposals: tuple[str, ...]
 ) -> None:
-    """Its proposal is explored with MODEL_DEEP=1. Once code and model are mended, its scene is one of SCENES."""
+    """Its proposal is explored with MODEL_DEEP=1. Once the code is mended, it belongs to SCENES."""
     assert broken in explored(scene, broken).broken
     if proposals and IS_DEEP:
         mended = replace(scene, without=frozenset(proposals))
