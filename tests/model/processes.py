@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from tests.model.steps import (
     DELAY,
     FLIGHT,
-    MARGIN,
     Fenced,
     Message,
     Redis,
@@ -143,17 +142,16 @@ class _Shard(_Process):
             return
         yield from self._ends()
         if shard.state == "suspended":
-            woken = shard._replace(state="up", may_fetch=not shard.holds, idle=0)
+            woken = shard._replace(state="up", may_fetch=not shard.holds)
             yield Step(f"{who} wakes", self.kept(world, woken))
-        elif shard.state == "draining":
-            if not any(held.state == "in flight" for held in shard.leases):
-                yield Step(f"{who} starts over", self.kept(world, self._started_over()))
+        elif shard.state in ("draining", "resting"):
+            yield from self._start_over()
         elif shard.was_set_back:
             yield from self._begins()
             if "shards start over" in self.without:
-                yield Step(f"{who} goes on", self.kept(world, shard._replace(was_set_back=False)))
+                yield Step(f"{who} continues", self.kept(world, shard._replace(was_set_back=False)))
             else:
-                yield Step(f"{who} notices the set-back", self.kept(world, shard._replace(state="draining")))
+                yield Step(f"{who} notices the set-back", self.kept(world, self.drained(shard)))
         else:
             yield from self._begins()
             for step in self._sends():
@@ -165,17 +163,63 @@ class _Shard(_Process):
         yield from self._change_ownership()
         yield from self._lease()
 
-    def _started_over(self) -> Shard:
-        shard = self.shard
+    def drained(self, shard: Shard) -> Shard:
+        """Return *shard* as it begins to start over: its requests end, and it publishes its rests."""
+        return self.keeping_rests(shard._replace(state="draining", pending=None))
+
+    def keeping_rests(self, shard: Shard) -> Shard:
+        unsaid = {self.scene.partitions[name] for name, _ in self.known_rests(shard)}
+        if "rests are published" in self.without:
+            unsaid = set()
+        # From now on what Redis holds is what it knows.
+        silent = shard.silent if unsaid else 0
+        return shard._replace(unsaid=tuple(sorted(unsaid)), was_set_back=False, silent=silent)
+
+    def known_rests(self, shard: Shard) -> tuple[tuple[str, int], ...]:
+        rests = shard.rests
+        for held in shard.leases:
+            if held.state == "in flight":
+                rests = put(rests, domain_of(held.url), FLIGHT + DELAY)
+        return rests
+
+    def _start_over(self) -> Iterator[Step]:
+        world, shard, who = self.world, self.shard, self.shard.owner
+        if shard.unsaid and shard.was_set_back:
+            yield Step(f"{who} notices the set-back", self.kept(world, self.drained(shard)))
+        elif shard.unsaid:
+            partition, *left = shard.unsaid
+            waits = tuple(
+                item for item in self.known_rests(shard) if self.scene.partitions[item[0]] == partition
+            )
+            yield from self.send(
+                self.message("rest", partition, waits),
+                lambda world, answer: self.told(
+                    world, unsaid=tuple(left), silent=shard.silent if left else 0
+                ),
+            )
+        elif shard.state == "resting":
+            yield Step(f"{who} has started over", self.kept(world, self._started_over(shard)))
+        elif not any(held.state == "in flight" for held in shard.leases):
+            ended = self.keeping_rests(shard._replace(state="resting", leases=()))
+            if not ended.unsaid:
+                ended = self._started_over(ended)
+            yield Step(f"{who} starts over", self.kept(world, ended))
+
+    def _started_over(self, shard: Shard) -> Shard:
+        # Its number is claimed again without a look at what was lost meanwhile.
+        fresh = {partition for partition, _ in shard.fresh}
         return shard._replace(
             state="up",
-            was_set_back=False,
             restarts=shard.restarts + 1,
             holds=(),
             leases=(),
             seeds=self.scene.seeds if self.place == 0 else (),
             may_fetch=True,
-            idle=0,
+            ours=frozenset() if shard.has_lapsed else shard.ours - fresh,
+            fresh=(),
+            has_new_server=False,
+            has_lapsed=False,
+            silent=0,
             pending=None,
         )
 
@@ -249,8 +293,15 @@ class _Shard(_Process):
 
     def fenced_or(self, world: World, answer: Any, **changes: Any) -> World:
         if isinstance(answer, Fenced):
-            changes = {"state": "draining"}
+            return self.kept(world, self.drained(self.shard))
         return self.told(world, **changes)
+
+    def renewed(self, world: World, answer: Any) -> World:
+        """A hold that could have expired in what Redis has lost may have been another shard's."""
+        is_unsure = self.shard.has_new_server and self.shard.has_lapsed
+        if is_unsure and "lapsed holds start over" not in self.without:
+            return self.kept(world, self.drained(self.shard))
+        return self.fenced_or(world, answer, may_fetch=True, has_lapsed=False, has_new_server=False)
 
     def _change_ownership(self) -> Iterator[Step]:
         world, shard = self.world, self.shard
@@ -258,7 +309,7 @@ class _Shard(_Process):
             [partition, (epoch, _)], *_ = shard.holds
             yield from self.send(
                 self.message("renew", partition, epoch),
-                lambda world, answer: self.fenced_or(world, answer, may_fetch=True),
+                self.renewed,
             )
             return
         if shard.map != world.redis.map:
@@ -269,7 +320,8 @@ class _Shard(_Process):
         for partition, wanted in enumerate(shard.map):
             held = get(shard.holds, partition)
             absent = not any(s.name == wanted and s.state == "up" for s in world.shards)
-            is_ours = wanted == shard.name or (absent and world.redis.partitions[partition].has_expired)
+            part = world.redis.partitions[partition]
+            is_ours = wanted == shard.name or (absent and (part.has_expired or not part.owner))
             if held is None and (is_ours or shard.pending):
                 yield from self._acquire(partition)
                 continue
@@ -277,22 +329,32 @@ class _Shard(_Process):
             if held and wanted != shard.name and not absent and is_empty:
                 yield from self.send(
                     self.message("release", partition, held[0]),
-                    lambda world, answer, p=partition: self.told(world, holds=put(shard.holds, p, None)),
+                    lambda world, answer, p=partition: self.told(
+                        world, holds=put(shard.holds, p, None), ours=shard.ours - {p}
+                    ),
                 )
 
     def _acquire(self, partition: int) -> Iterator[Step]:
         shard = self.shard
-        rests = shard.rests if shard.restarts else ()
-        rests = tuple(item for item in rests if self.scene.partitions[item[0]] == partition)
-        message = self.message("acquire", partition, shard.heir_of, rests)
-        yield from self.send(
-            message,
-            lambda world, answer: (
-                self.told(world, holds=put(shard.holds, partition, answer))
-                if answer
-                else self.kept(world, shard._replace(pending=None))
-            ),
-        )
+        was_ours = partition in shard.ours if shard.restarts else None
+        message = self.message("acquire", partition, shard.heir_of(partition), was_ours)
+        if shard.pending and shard.pending.partition == partition:
+            message = shard.pending
+
+        def receive(world: World, answer: Any) -> World:
+            if not answer:
+                return self.kept(world, shard._replace(pending=None, ours=shard.ours - {partition}))
+            fresh = shard.fresh
+            if "proposal: ours after a flight" in self.without and partition not in shard.ours:
+                fresh = put(fresh, partition, FLIGHT)
+            return self.told(
+                world,
+                holds=put(shard.holds, partition, answer),
+                ours=shard.ours | {partition},
+                fresh=fresh,
+            )
+
+        yield from self.send(message, receive)
 
     def _lease(self) -> Iterator[Step]:
         shard = self.shard
@@ -303,8 +365,8 @@ class _Shard(_Process):
             if is_leaving and not shard.pending:
                 continue
             part = self.world.redis.partitions[partition]
-            is_due = any(state.is_ready and not state.next for _, state in part.domains)
-            if not is_due and part.number <= number and part.epoch == epoch:
+            is_due = not part.rested and any(state.is_ready and not state.next for _, state in part.domains)
+            if not is_due and (part.number <= number or part.rested) and part.epoch == epoch:
                 continue
 
             def receive(world: World, answer: Any, at: Any = (partition, epoch, number)) -> World:
@@ -344,7 +406,7 @@ class _Parser(_Process):
 
     def lose(self, world: World, message: Message) -> World:
         # A reclaim that is repeated finds nothing to do.
-        is_over = message.step == "reclaim"
+        is_over = message.step == "reclaim" and self.parser.state == "up"
         return world if is_over else self.kept(world, self.parser._replace(pending=message))
 
     def message(self, step: str, *arguments: Any) -> Message:
@@ -364,9 +426,13 @@ class _Parser(_Process):
         if parser.state == "down":
             fresh = Parser(parser.name, parser.disk, parser.life + 1)
             yield Step(f"{parser.name} restarts", self.kept(world, fresh))
-        elif parser.was_set_back:
+        elif parser.state in ("abandoning", "leaving"):
+            yield from self._abandon()
+        elif parser.was_set_back and parser.state == "up":
+            # A reclaim, and a recovery that has begun, do not look for one.
+            yield from self._reclaim()
             if "parsers start over" in self.without:
-                yield Step(f"{who} goes on", self.kept(world, parser._replace(was_set_back=False)))
+                yield Step(f"{who} continues", self.kept(world, parser._replace(was_set_back=False)))
             else:
                 yield Step(f"{who} notices the set-back", self.started_over(world))
         else:
@@ -383,18 +449,57 @@ class _Parser(_Process):
             yield from self._reclaim()
 
     def started_over(self, world: World) -> World:
-        """Drop the open segment and what we know, and begin with what Redis says is ours."""
+        """Drop the open segment and what we know; then return what Redis says is ours."""
+        return self._dropped(world, "abandoning", frozenset())
+
+    def _dropped(self, world: World, state: str, known: frozenset[str]) -> World:
         parser, disk = self.parser, world.disks[self.parser.disk]
         disk = disk._replace(parts=put(disk.parts, parser.open_segment, None))
-        fresh = Parser(
-            parser.name,
-            parser.disk,
-            parser.life,
-            heartbeat=parser.heartbeat + 1,
+        dropped = parser._replace(
+            state=state,
+            held=(),
+            rows=0,
             segment=parser.segment + bool(parser.rows),
-            is_ahead=parser.is_ahead and not parser.was_set_back,
+            has_looked=False,
+            unnamed=None,
+            known=known,
+            late_links=(),
+            files=None,
+            records=None,
+            pending=None,
         )
-        return self.kept(self.on_disk(world, disk), fresh)
+        return self.kept(self.on_disk(world, disk), dropped)
+
+    def _abandon(self) -> Iterator[Step]:
+        """Return the pages taken; then begin again, after a set-back or a fence under another name."""
+        parser, who = self.parser, self.parser.process
+        # One that leaves goes by the heartbeat it has sent, not by what Redis says.
+        beat = get(self.world.redis.parsers, who) if parser.state == "abandoning" else parser.heartbeat
+        if "another name" in self.without:
+            beat = None
+        if parser.pending or beat is not None:
+            message = parser.pending or self.message("reclaim", who, beat)
+            yield from self.send(message, lambda world, answer: self.begun(world))
+        else:
+            yield Step(f"{who} has nothing to return", self.begun(self.world))
+
+    def begun(self, world: World) -> World:
+        parser = self.parser
+        if parser.state == "leaving":
+            return self.told(world, state="starting", heartbeat=parser.heartbeat + 1)
+        same = "another name" in self.without
+        return self.kept(
+            world,
+            parser._replace(
+                state="starting",
+                restarts=parser.restarts + (not same),
+                heartbeat=parser.heartbeat + same,
+                pending=None,
+                # From now on what Redis holds is what it knows.
+                was_set_back=False,
+                is_ahead=False,
+            ),
+        )
 
     def _recover(self) -> Iterator[Step]:
         """List files, then read the living and the recorded, then act: in this order."""
@@ -420,6 +525,8 @@ class _Parser(_Process):
             for name, pages in disk.parts:
                 if name in parts and name in recorded:
                     disk = Disk(put(disk.parts, name, None), put(disk.published, name, pages))
+                elif "proposal: uncommitted files are kept" in self.without:
+                    continue
                 elif name in parts and name.partition("-")[0] not in living:
                     disk = disk._replace(parts=put(disk.parts, name, None))
             for name in published:
@@ -479,8 +586,17 @@ class _Parser(_Process):
             if "record before rename" in self.without and get(self.disk.parts, name):
                 yield Step(f"{who} renames {name}", self.renamed(self.world, name, pages))
                 return
-            if "proposal: look before the record" in self.without and not get(self.disk.parts, name):
-                yield Step(f"{who} finds {name} gone", self.started_over(self.world))
+            if not (
+                parser.has_looked
+                or parser.pending
+                or self.without & {"look before the record", "record before rename"}
+            ):
+                if get(self.disk.parts, name):
+                    looked = self.kept(self.world, parser._replace(has_looked=True))
+                    yield Step(f"{who} finds {name} in place", looked)
+                else:
+                    left = self._dropped(self.world, "leaving", parser.known)
+                    yield Step(f"{who} finds {name} gone", left)
                 return
             unnamed = None if "record before rename" in self.without else (name, pages)
             yield from self.send(
@@ -488,7 +604,14 @@ class _Parser(_Process):
                 lambda world, answer: (
                     self.started_over(world)
                     if isinstance(answer, Fenced)
-                    else self.told(world, held=(), rows=0, segment=parser.segment + 1, unnamed=unnamed)
+                    else self.told(
+                        world,
+                        held=(),
+                        rows=0,
+                        segment=parser.segment + 1,
+                        has_looked=False,
+                        unnamed=unnamed,
+                    )
                 ),
             )
 
@@ -558,16 +681,17 @@ def _with_partition(redis: Redis, n: int, part: Any) -> Redis:
 
 
 def _expiries(world: World) -> Iterator[Step]:
-    """A hold expires if its owner does not renew it."""
+    """A hold expires if its owner does not renew it: no sooner than its last request begins."""
     for n, part in enumerate(world.redis.partitions):
-        is_renewed = any(
-            shard.owner == part.owner and shard.idle < MARGIN and (shard.state != "up" or get(shard.holds, n))
-            for shard in world.shards
-            if shard.state != "down"
-        )
-        if part.owner and not is_renewed and not part.has_expired:
-            redis = _with_partition(world.redis, n, part._replace(has_expired=True))
-            yield Step(f"the hold of {part.owner} expires", world._replace(redis=redis))
+        if not part.owner or part.has_expired:
+            continue
+        owner = next((s for s in world.shards if s.owner == part.owner and s.state != "down"), None)
+        if owner and owner.state == "up" and owner.may_fetch and get(owner.holds, n):
+            continue
+        redis = _with_partition(world.redis, n, part._replace(has_expired=True))
+        shards = tuple(s._replace(has_lapsed=True) if s == owner else s for s in world.shards)
+        expired = world._replace(redis=redis, shards=shards)
+        yield Step(f"the hold of {part.owner} expires", expired)
 
 
 def _faults(world: World) -> Iterator[Step]:
@@ -621,6 +745,9 @@ def _set_back(world: World, snapshot: Redis) -> World:
         snapshot=None,
         server=world.server + 1,
         late=(),
-        shards=tuple(s._replace(was_set_back=s.was_set_back or s.is_ahead) for s in world.shards),
+        shards=tuple(
+            s._replace(was_set_back=s.was_set_back or s.is_ahead, has_new_server=s.state != "down")
+            for s in world.shards
+        ),
         parsers=tuple(p._replace(was_set_back=p.was_set_back or p.is_ahead) for p in world.parsers),
     )

@@ -16,7 +16,8 @@ from tests.model.steps import DELAY, FLIGHT, ROOM, Fenced, Message, Partition, R
 from tests.model.world import Scene, World
 
 RUN = "model"
-TICK_MS = 1000
+#: So that a tick is the time in which living shards notice a set-back.
+TICK_MS = 2000
 START_MS = 1_800_000_000_000
 #: Key -> its value as DUMP gives it.
 Dump = dict[bytes, bytes]
@@ -67,7 +68,7 @@ class Replay:
 
     async def _seed(self, world: World) -> World:
         """Let the shard of a scene without shards own the partition, with the seeds admitted."""
-        await self._acquire(world, Message("acquire", "ideal", 0, ((), ())))
+        await self._acquire(world, Message("acquire", "ideal", 0, ((), None)))
         await self.frontier.admit(map(candidate, self.scene.seeds))
         return seeded(world, self.scene)
 
@@ -116,7 +117,9 @@ class Replay:
         return (await self.frontier.admit(map(candidate, message.arguments[0]))).new
 
     async def _acquire(self, world: World, message: Message) -> Any:
-        heir_of, rests = message.arguments
+        heir_of, was_ours = message.arguments
+        # The server of now is always the same one.
+        self.frontier._server = "earlier" if world.server else ""
         until = await self.client.command("HGET", keys.meta(RUN, message.partition), "until")
         has_expired = world.redis.partitions[message.partition].has_expired
         hold = await self.frontier.acquire(
@@ -128,9 +131,13 @@ class Replay:
             heir_of=heir_of,
             flight_ms=FLIGHT * TICK_MS,
             expired=int(until or 0) if has_expired else 0,
-            rests_ms={f"{name}.test": wait * TICK_MS for name, wait in rests},
+            was_ours=was_ours,
         )
         return (epoch_of(hold.epoch), hold.number) if isinstance(hold, Hold) else None
+
+    async def _rest(self, world: World, message: Message) -> None:
+        [waits] = message.arguments
+        await self.frontier.rest({f"{name}.test": wait * TICK_MS for name, wait in waits})
 
     async def _lease(self, world: World, message: Message) -> Any:
         epoch, number = message.arguments
@@ -172,8 +179,8 @@ class Replay:
 
     async def _commit(self, world: World, message: Message) -> int:
         parser, segment, count = message.arguments
-        names = [keys.pages_taken(RUN, parser), keys.segments(RUN), keys.page_counters(RUN)]
-        return int(await self.client.run("commit_segment", names, [segment, count]))
+        names = [keys.pages_taken(RUN, parser), keys.segments(RUN), keys.page_counters(RUN), keys.spills(RUN)]
+        return int(await self.client.run("commit_segment", names, [segment, count, "", ""]))
 
     async def _reclaim(self, world: World, message: Message) -> int:
         parser, heartbeat = message.arguments
@@ -216,7 +223,8 @@ class Replay:
         living = [(name, int(beat)) for name, beat in pairs(parsers) if name != "ideal"]
         names = [name.decode() for name in segments]
         taken = []
-        for parser in [f"{p}{life}" for p in self.scene.parsers for life in range(3)]:
+        processes = [f"{name}{life}" for name in self.scene.parsers for life in range(3)]
+        for parser in [f"{process}{restarts}" for process in processes for restarts in ("", ".1", ".2")]:
             own = await self.client.command("LRANGE", keys.pages_taken(RUN, parser), 0, -1)
             taken += [(parser, tuple(page.decode() for page in own))] if own else []
         return Redis(
@@ -256,6 +264,7 @@ class Replay:
             fields.get("owner", ""),
             epoch_of(fields.get("epoch", "")),
             int(fields.get("number", 0)),
+            rested=max(0, int(fields.get("rested", 0)) - self.now_ms) // TICK_MS,
             domains=tuple(sorted(states)),
             leases=tuple(lent),
         )
@@ -264,7 +273,7 @@ class Replay:
     def _expected(self, redis: Redis) -> Redis:
         """What the model holds, without what Redis holds elsewhere or in another form."""
         parts = tuple(
-            part._replace(has_expired=False, server=-1, seen=frozenset()) for part in redis.partitions
+            part._replace(has_expired=False, server=0, seen=frozenset()) for part in redis.partitions
         )
         return redis._replace(partitions=parts, map=())
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 DELAY = 1
 #: The most ticks a request may take.
 FLIGHT = 2
-#: The fewest ticks from the last request of a shard that renews nothing until its holds expire.
-MARGIN = 1
+#: The ticks within which a shard that is alive notices a set-back; `acquire_partition` has it in ms.
+GRACE = 1
 #: Most URLs of a lease step, and most pages of a take.
 ROOM = 2
 
@@ -31,8 +31,10 @@ class Partition(NamedTuple):
     number: int = 0
     #: Whether the time until which it is owned has passed.
     has_expired: bool = False
-    #: The server in which it was acquired; -1: in none yet.
-    server: int = -1
+    #: The server in which it was acquired; at first, that in which the run was created.
+    server: int = 0
+    #: Ticks in which nothing is leased.
+    rested: int = 0
     domains: tuple[tuple[str, Domain], ...] = ()
     seen: frozenset[str] = frozenset()
     #: Number and URL.
@@ -86,10 +88,15 @@ def get(items: tuple[tuple[Any, Any], ...], key: Any, default: Any = None) -> An
 def carry_out(redis: Redis, message: Message, server: int, without: frozenset[str]) -> tuple[Redis, Any]:
     """Return what Redis holds after *message*, and its answer. *without* are the fixes taken out."""
     if message.partition < 0:
+        needs_name = message.step in ("take", "commit") and "proposal: a name is used once" in without
+        if needs_name and get(redis.parsers, message.sender) is None:
+            return redis, Fenced(f"{message.sender} was reclaimed")
         return PAGE_STEPS[message.step](redis, *message.arguments)
     old = redis.partitions[message.partition]
     if message.step == "admit":
         new, answer = admit(old, *message.arguments)
+    elif message.step == "rest":
+        new, answer = rest(old, without, *message.arguments)
     elif message.step == "acquire":
         new, answer = acquire(old, message.sender, server, without, *message.arguments)
     else:
@@ -124,6 +131,8 @@ def admit(old: Partition, urls: tuple[str, ...]) -> tuple[Partition, int]:
 
 
 def lease(old: Partition, received: int) -> tuple[Partition, tuple[tuple[int, str, int], ...]]:
+    if old.rested:
+        return old, ()
     # Those whose answer was lost, then new ones.
     lent = [(n, url, get(old.domains, domain_of(url)).next) for n, url in old.leases if n > received]
     number, leases, domains = old.number, old.leases, old.domains
@@ -159,13 +168,26 @@ def settle(
     return old._replace(leases=leases, domains=domains), tuple(pages)
 
 
+def rest(
+    old: Partition, without: frozenset[str], waits: tuple[tuple[str, int], ...]
+) -> tuple[Partition, None]:
+    domains = old.domains
+    for name, wait in waits:
+        state = get(domains, name)
+        if state is None and "rests of unknown domains" in without:
+            continue
+        state = state or Domain()
+        domains = put(domains, name, state._replace(next=max(state.next, wait)))
+    return old._replace(domains=domains) if domains != old.domains else old, None
+
+
 def acquire(
     old: Partition,
     owner: str,
     server: int,
     without: frozenset[str],
     heir_of: tuple[str, ...],
-    rests: tuple[tuple[str, int], ...],
+    was_ours: bool | None,
 ) -> tuple[Partition, tuple[tuple[int, str], int] | None]:
     """Answers with epoch and number, or None: another shard owns it."""
     is_dead = old.owner in heir_of or old.owner.partition(".")[0] in heir_of
@@ -175,25 +197,30 @@ def acquire(
         return old._replace(has_expired=False, server=server), (old.epoch, old.number)
     domains, flight = old.domains, 0 if is_dead else FLIGHT
 
-    def rest(name: str, least: int) -> Domain:
+    def rested(name: str, least: int) -> Domain:
         state = get(domains, name, Domain())
-        return state._replace(next=max(state.next, DELAY, least))
+        wait = max(DELAY, least) if "delay and flight" in without else DELAY + least
+        return state._replace(next=max(state.next, wait))
 
     for _, url in reversed(old.leases):
-        state = rest(domain_of(url), flight)
+        state = rested(domain_of(url), flight)
         state = state._replace(out=0, is_ready=True, waiting=(url, *state.waiting))
         domains = put(domains, domain_of(url), state)
-    # Another server than the last time may have lost requests of a moment ago: every domain rests.
-    if "rests after a set-back" not in without:
-        is_unsure = old.server != server and (old.server >= 0 or "proposal: unsure at first" in without)
-        all_rest = "proposal: all domains rest" in without
-        unsure = [name for name, state in domains if state.is_ready or all_rest] if is_unsure else []
-        least = dict.fromkeys(unsure, flight if "proposal: flight" in without else 0) | dict(rests)
-        for name, wait in least.items():
-            if get(domains, name) is not None or "proposal: rests of unknown domains" in without:
-                domains = put(domains, name, rest(name, wait))
     epoch = (old.epoch[0] + 1, owner)
-    new = Partition(owner, epoch, old.number, False, server, domains, old.seen, ())
+    until = old.rested
+    # Another server than the last time may have lost requests of a moment ago: every domain rests.
+    is_unsure = old.server != server and not (old.epoch[0] == 0 and "unsure at first" in without)
+    if is_unsure and "rests after a set-back" not in without:
+        least = FLIGHT if was_ours is False else flight if old.owner and was_ours is None else 0
+        if "proposal: flight unless ours" in without:
+            least = 0 if was_ours else flight
+        least = max(0 if "flight after a set-back" in without else least, GRACE)
+        if "nothing is leased at first" not in without:
+            until = least + DELAY
+        for name, state in domains:
+            if state.is_ready:
+                domains = put(domains, name, rested(name, least))
+    new = Partition(owner, epoch, old.number, False, server, until, domains, old.seen, ())
     return new, (epoch, old.number)
 
 
@@ -258,14 +285,15 @@ PAGE_STEPS: dict[str, Any] = {"beat": beat, "take": take, "commit": commit, "rec
 
 def pass_time(redis: Redis) -> Redis:
     """Return what Redis holds a tick later."""
-    if not any(state.next for part in redis.partitions for _, state in part.domains):
+    if not any(part.rested or any(state.next for _, state in part.domains) for part in redis.partitions):
         return redis
     return redis._replace(
         partitions=tuple(
             part._replace(
+                rested=max(0, part.rested - 1),
                 domains=tuple(
                     (name, state._replace(next=max(0, state.next - 1))) for name, state in part.domains
-                )
+                ),
             )
             for part in redis.partitions
         )

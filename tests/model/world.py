@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.model.steps import MARGIN, Message, Partition, Redis, pass_time
+from tests.model.steps import GRACE, Message, Partition, Redis, pass_time
 
 #: What may be taken out, to see that the explorer misses it.
 FIXES = frozenset(
@@ -20,6 +20,15 @@ FIXES = frozenset(
         "links before commit",
         "record before rename",
         "rests after a set-back",
+        "rests are published",
+        "rests of unknown domains",
+        "unsure at first",
+        "nothing is leased at first",
+        "flight after a set-back",
+        "delay and flight",
+        "lapsed holds start over",
+        "another name",
+        "look before the record",
     }
 )
 
@@ -44,7 +53,7 @@ class Shard(NamedTuple):
     #: How many processes had this number before.
     life: int = 0
     restarts: int = 0
-    #: up, draining, suspended, down
+    #: up, draining (its requests end), resting (it publishes rests once more), suspended, down
     state: str = "up"
     #: Whether Redis acknowledged something since the snapshot; and whether it has lost that.
     is_ahead: bool = False
@@ -59,8 +68,16 @@ class Shard(NamedTuple):
     map: tuple[str, ...] = ()
     #: False after a suspension, until its holds are renewed.
     may_fetch: bool = True
-    #: Ticks since it renewed its holds, while it is suspended or draining.
-    idle: int = 0
+    #: Since it last renewed its holds: whether one has expired, and whether Redis was restarted.
+    has_lapsed: bool = False
+    has_new_server: bool = False
+    #: Partitions that nobody else has had since it had them, as far as it knows.
+    ours: frozenset[int] = frozenset()
+    #: By a proposal: ticks in which requests of the owner before may still be in flight.
+    fresh: tuple[tuple[int, int], ...] = ()
+    #: Partitions for which it has yet to publish rests; and for how many ticks it has put that off.
+    unsaid: tuple[int, ...] = ()
+    silent: int = 0
     #: The message whose answer was lost: it is sent again before any other.
     pending: Message | None = None
 
@@ -68,18 +85,19 @@ class Shard(NamedTuple):
     def owner(self) -> str:
         return f"{self.name}{self.life}.{self.restarts}"
 
-    @property
-    def heir_of(self) -> tuple[str, ...]:
+    def heir_of(self, partition: int) -> tuple[str, ...]:
         earlier = [f"{self.name}{life}" for life in range(self.life)]
-        return (*earlier, *(f"{self.name}{self.life}.{n}" for n in range(self.restarts)))
+        own = range(self.restarts) if partition in self.ours else ()
+        return (*earlier, *(f"{self.name}{self.life}.{n}" for n in own))
 
 
 class Parser(NamedTuple):
     name: str
     disk: int = 0
     life: int = 0
-    #: starting, recovering, up, down
+    #: starting, recovering, up, abandoning (its name), leaving (it cannot write), down
     state: str = "starting"
+    restarts: int = 0
     is_ahead: bool = False
     was_set_back: bool = False
     heartbeat: int = 1
@@ -87,6 +105,8 @@ class Parser(NamedTuple):
     held: tuple[str, ...] = ()
     rows: int = 0
     segment: int = 1
+    #: Whether it has seen that the file of the open segment is there.
+    has_looked: bool = False
     #: A recorded segment that is not renamed yet, with its pages.
     unnamed: tuple[str, tuple[str, ...]] | None = None
     known: frozenset[str] = frozenset()
@@ -99,7 +119,7 @@ class Parser(NamedTuple):
 
     @property
     def process(self) -> str:
-        return f"{self.name}{self.life}"
+        return f"{self.name}{self.life}" + (f".{self.restarts}" if self.restarts else "")
 
     @property
     def open_segment(self) -> str:
@@ -183,19 +203,32 @@ class Scene:
         )
 
 
-def fewer(rests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+def fewer(rests: tuple[tuple[Any, int], ...]) -> tuple[tuple[Any, int], ...]:
     return tuple((name, left - 1) for name, left in rests if left > 1)
 
 
 def tick(world: World) -> World | None:
-    """Return the world a tick later; None if a request would take longer than it may."""
+    """Return the world a tick later; None if something must happen before."""
     shards = []
     for shard in world.shards:
         if any(held.state == "in flight" and held.wait == 0 for held in shard.leases):
             return None
         leases = tuple(held._replace(wait=held.wait - 1) if held.wait else held for held in shard.leases)
-        idle = min(MARGIN, shard.idle + 1) if shard.state in ("suspended", "draining") else 0
-        shards.append(shard._replace(leases=leases, rests=fewer(shard.rests), idle=idle))
+        is_late = (shard.state == "up" and shard.was_set_back) or (
+            shard.state == "draining" and bool(shard.unsaid)
+        )
+        if is_late and shard.silent == GRACE:
+            return None
+        renews = shard.state == "down" or (shard.state == "up" and shard.may_fetch)
+        shards.append(
+            shard._replace(
+                leases=leases,
+                rests=fewer(shard.rests),
+                fresh=fewer(shard.fresh),
+                has_new_server=shard.has_new_server and not renews,
+                silent=shard.silent + is_late,
+            )
+        )
     return world._replace(
         redis=pass_time(world.redis),
         snapshot=world.snapshot and pass_time(world.snapshot),
