@@ -321,15 +321,15 @@ async def test_a_redis_that_is_still_loading_is_waited_for_at_the_start(
 ) -> None:
     server = redis_server_factory("--appendonly", "yes", "--appendfsync", "always")
     first = await open_client(server.url)
-    await first.pipeline([("SET", f"k{n}", "x" * 100) for n in range(5000)])
+    await first.pipeline([("SET", f"k{n}", "x" * 100) for n in range(20_000)])
     await first.close()
     server.kill()
-    # Microseconds a key; every thousand keys it has time to say that it is loading.
-    server.start("--key-load-delay", "400")
+    # Microseconds a key; every thousand keys it has time to say that it is loading, also if it is slow.
+    server.start("--key-load-delay", "100")
 
     client = await open_client(server.url)
 
-    assert await client.command("DBSIZE") == 5000
+    assert await client.command("DBSIZE") == 20_000
     [warning] = lines(caplog, logging.WARNING)
     assert "LOADING" in warning
 
