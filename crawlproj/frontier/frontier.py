@@ -226,7 +226,7 @@ class Frontier:
         On a full Redis as `admit`.
         """
         by_partition: defaultdict[int, list[str | int]] = defaultdict(list)
-        now_ms = self._now_ms() or int(time.time() * 1000)
+        now_ms = self._now_ms() or _wall_ms()
         for url, (depth, reason) in urls.items():
             domain = domain_of(url)
             entry = f"{reason} {lane_of(0)} {domain} {encode_entry(url, domain, depth, 0)}"
@@ -259,7 +259,7 @@ class Frontier:
         calls: list[tuple[list[str], list[str | int]]] = [
             (
                 self._parking_keys(partition),
-                [self._now_if_ours(partition), keys.wake_channel(self.run), partition, *names],
+                [self._now_if_ours(partition), _wall_ms(), keys.wake_channel(self.run), partition, *names],
             )
             for partition, names in domains.items()
         ]
@@ -297,7 +297,7 @@ class Frontier:
         ]
         arguments += [
             flight_ms,
-            int(time.time() * 1000),
+            _wall_ms(),
             expired,
             "" if was_ours is None else int(was_ours),
             self._server,
@@ -315,7 +315,8 @@ class Frontier:
         for domain, wait_ms in waits_ms.items():
             by_partition[partition_of(domain, self.partitions)] += (domain, wait_ms)
         calls: list[_Call] = [
-            (self._keys(partition)[:3], [self._now_ms(), *waits]) for partition, waits in by_partition.items()
+            (self._keys(partition)[:3], [self._now_ms(), _wall_ms(), *waits])
+            for partition, waits in by_partition.items()
         ]
         await self._run("rest_domains", calls)
 
@@ -329,7 +330,7 @@ class Frontier:
         calls: list[_Call] = [
             (
                 [*self._keys(hold.partition)[:2], keys.parked(self.run, hold.partition)],
-                [hold.epoch, self._now(hold.partition), ttl_ms, self._now_ms(), int(time.time() * 1000)],
+                [hold.epoch, self._now(hold.partition), ttl_ms, self._now_ms(), _wall_ms()],
             )
             for hold in holds
         ]
@@ -390,3 +391,7 @@ class Frontier:
 
     def _admit_head(self, partition: int) -> list[str | int]:
         return [self._now_ms(), self._domain_pages, keys.wake_channel(self.run), partition]
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)

@@ -24,12 +24,7 @@ local is_dead = is_listed(owner) or is_listed(string.match(owner, '^[^.]*'))
 if owner ~= '' and owner ~= ARGV[1] and ends > wall and not is_dead and ends ~= tonumber(ARGV[9]) then
   return {'', owner, ends - wall, ends}
 end
--- The time of a partition passes by its owner's clock, and between two owners by the slower of two others:
--- a clock that is set forward must not shorten a rest.
-local now = wall
-if ARGV[2] == '0' and meta[5] then
-  now = meta[5] + math.max(0, math.min(wall - meta[6], ARGV[8] - meta[7]))
-end
+local now = partition_time(ARGV[2], meta[5], meta[6], meta[7], ARGV[8])
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 redis.call('HSET', KEYS[1], 'until', wall + ARGV[3],
   'clock', now, 'wall', wall, 'mine', ARGV[8], 'server', server)

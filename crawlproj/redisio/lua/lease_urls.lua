@@ -39,7 +39,7 @@ end
 local function rests_elsewhere(names)
   local rests = {}
   for i = 2, #others, 2 do
-    local theirs = partition_time(0, unpack(redis.call('HMGET', others[i], 'clock', 'wall', 'until')))
+    local theirs = time_beside(unpack(redis.call('HMGET', others[i], 'clock', 'wall', 'until')))
     for n, text in ipairs(redis.call('HMGET', others[i + 1], unpack(names))) do
       if text then
         local state = read_domain(text)

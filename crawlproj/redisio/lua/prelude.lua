@@ -11,10 +11,14 @@ local function clock(given, round)
 end
 
 -- The time of a partition (ms), to others than its owner: as the owner wrote it last, and what has passed
--- since by the server's clock; with `ends`, no more than until the owner must write it again.
-local function partition_time(given, written, wall, ends)
+-- since by the slower of two clocks, the server's and the caller's: either may have been set forward.
+local function partition_time(given, written, wall, mine, caller)
   if tonumber(given) ~= 0 or not written then return clock(given) end
-  return written + math.max(0, math.min(clock(0), tonumber(ends or math.huge)) - wall)
+  return written + math.max(0, math.min(clock(0) - wall, caller - mine))
+end
+-- The same to another run: no later than the owner must write it again.
+local function time_beside(written, wall, ends)
+  return written and written + math.max(0, math.min(clock(0), tonumber(ends)) - wall) or clock(0)
 end
 
 -- Let this step write although Redis is full (maxmemory): for steps that empty it, or add little.

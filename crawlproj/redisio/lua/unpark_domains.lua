@@ -1,14 +1,14 @@
 -- unpark_domains: release parked domains: those whose time has come, or those named, whatever their time.
--- KEYS[1] meta     hash    counters; sleep; clock, wall
+-- KEYS[1] meta     hash    counters; sleep; clock, wall, mine
 -- KEYS[2] ready    zset    domain, scored by the time it is due (ms)
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] parked   zset    domain, scored by the time it is released (ms)
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
--- ARGV[1] now (ms; 0: by the owner's clock)  ARGV[2] wake channel  ARGV[3] wake message
--- ARGV[4..] domains (none: those due)
+-- ARGV[1] now (ms; 0: by the owner's clock)  ARGV[2] by the caller's  ARGV[3] wake channel
+-- ARGV[4] wake message  ARGV[5..] domains (none: those due)
 -- returns how many were released
-local meta, names = redis.call('HMGET', KEYS[1], 'clock', 'wall'), {unpack(ARGV, 4)}
-local now = partition_time(ARGV[1], meta[1], meta[2])
+local meta, names = redis.call('HMGET', KEYS[1], 'clock', 'wall', 'mine'), {unpack(ARGV, 5)}
+local now = partition_time(ARGV[1], meta[1], meta[2], meta[3], ARGV[2])
 if #names == 0 then names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now, 'LIMIT', 0, 1000) end
 local freed, size = 0, 0
 for _, domain in ipairs(names) do
@@ -28,6 +28,6 @@ if freed > 0 then
   redis.call('HINCRBY', KEYS[1], 'waiting', size)
   redis.call('HINCRBY', KEYS[1], 'parked', 0 - size)
   redis.call('HSET', KEYS[1], 'sleep', 0)
-  redis.call('PUBLISH', ARGV[2], ARGV[3])
+  redis.call('PUBLISH', ARGV[3], ARGV[4])
 end
 return freed
