@@ -230,3 +230,15 @@ async def test_in_the_same_redis_a_domain_that_nobody_had_leased_is_due_at_once(
     await second.acquire(heir_of="first")
 
     assert await second.lease() == ["b.test"]
+
+
+async def test_a_rest_that_another_shard_asks_for_is_no_longer_when_redis_was_set_forward(
+    client: RedisClient, first: Owner
+) -> None:
+    await first.frontier.admit([Candidate("https://b.test/")])
+    await step_server(client, HOUR_MS)
+
+    await Frontier(client, RUN, 1).rest({"b.test": 5000})
+
+    assert await first.lease() == []
+    assert 4000 < await first.due_in_ms() <= 6000
