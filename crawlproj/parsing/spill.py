@@ -97,8 +97,11 @@ class SpillWriter:
         self._parser = parser
 
     def discard(self) -> None:
-        """Remove the open file: its pages will be parsed again. Never raises."""
-        if self._file is not None:
+        """Remove the open file: its pages will be parsed again. Never raises.
+
+        One that is sealed may be recorded, although we have no answer: it is left to `remove_abandoned`.
+        """
+        if self._file is not None and not self._file.closed:
             self._file.abandon()
             _remove(self._file.path)
         self.forget()

@@ -133,8 +133,11 @@ class SegmentWriter:
             logger.error("cannot rename a committed segment, will retry: %s", exc)
 
     def discard(self) -> None:
-        """Discard the open segment: its pages will be parsed again. Never raises."""
-        parts = self._parts()
+        """Discard the open segment: its pages will be parsed again. Never raises.
+
+        One that is closed may be recorded, although we have no answer: its files are left to `recover`.
+        """
+        parts = [] if self._is_closed else self._parts()
         for sink in self._sinks:
             sink.abandon()
         self._forget()

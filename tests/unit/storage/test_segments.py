@@ -499,3 +499,21 @@ def test_withdrawing_in_a_read_only_directory_is_reported(read_only: Path) -> No
 
     with pytest.raises(StoreUnavailable, match=r"p-1-rabc-000001\.parquet.*Read-only"):
         withdraw(published(read_only, 0xABC), recorded=set())
+
+
+async def test_a_segment_that_may_be_recorded_is_left_to_recovery(
+    tmp_path: Path, record: Record, a_page: MakePage
+) -> None:
+    async def record_without_answer(name: str, rows: int) -> None:
+        await record(name, rows)
+        raise CrawlError("set back")
+
+    writer = SegmentWriter(tmp_path, "p", ALL)
+    writer.append(*a_page("http://a.test/"))
+    with pytest.raises(CrawlError):
+        await writer.commit(record_without_answer)
+
+    writer.start_over("p.1")
+    recover(unfinished(tmp_path), living={"p.1"}, recorded=record.segments)
+
+    assert urls(tmp_path) == ["http://a.test/"]
