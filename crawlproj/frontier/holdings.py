@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from crawlproj.errors import SetBack
 from crawlproj.frontier.frontier import Frontier, Hold, Taken
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.frontier.rests import Rest, Rests
@@ -104,8 +103,6 @@ class Holdings:
         self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = -math.inf
-        #: The Redis in which they were last renewed.
-        self._server = ""
         #: From when on an absent shard counts as dead.
         self._judges_from_s = math.inf
 
@@ -118,10 +115,6 @@ class Holdings:
             await self._frontier.unpark(dict.fromkeys(returning, ()))
         await self._number.renew(starting=starting, generation=self._frontier.generation)
         after_s = self._clock()
-        server, self._server = self._server, self._frontier.client.server
-        if self.holds and self._server != server and before_s >= self._kept_s + self._shard_lease_s:
-            # In what Redis may have lost, another shard may have had them.
-            raise SetBack("Redis was restarted, and meanwhile our partitions could have been taken over.")
         if after_s - self._kept_s > self._shard_lease_s / 2:
             # We just started, Redis was unreachable, or we were suspended. The others may be late as well,
             # and the first one back must not take their partitions.

@@ -185,7 +185,7 @@ COMMANDS = [
     Mistake(
         "launch --scrapyd http://127.0.0.1:1 http://a.example/",
         EXIT_USAGE,
-        "-s REDIS_PARAMS has a password, and scrapyd shows .* REDIS_PASSWORD_FILE",
+        "-s REDIS_PARAMS has a secret, and scrapyd shows .* REDIS_PASSWORD_FILE",
         {"REDIS_PARAMS": f'{{{{"password": "{SECRET}"}}}}'},
     ),
 ]

@@ -299,7 +299,7 @@ class _Shard(_Process):
     def renewed(self, world: World, answer: Any) -> World:
         """A hold that could have expired in what Redis has lost may have been another shard's."""
         is_unsure = self.shard.has_new_server and self.shard.has_lapsed
-        if is_unsure and "lapsed holds start over" not in self.without:
+        if is_unsure and "proposal: lapsed holds start over" in self.without:
             return self.kept(world, self.drained(self.shard))
         return self.fenced_or(world, answer, may_fetch=True, has_lapsed=False, has_new_server=False)
 

@@ -114,8 +114,12 @@ OPEN = [
     # as the owner, and has not owned the partition itself.
     (
         _SUSPENDED,
-        "two requests of a in flight",
-        ("proposal: flight unless ours", "proposal: ours after a flight"),
+        "a is requested too soon",
+        (
+            "proposal: lapsed holds start over",
+            "proposal: flight unless ours",
+            "proposal: ours after a flight",
+        ),
     ),
     # Its file is removed after it has looked, and Redis forgets that its pages were reclaimed.
     (
@@ -183,7 +187,6 @@ MUTATIONS = [
         without(scene("", shards="AB", faults={"suspension": 1}), "delay and flight"),
         "a is requested too soon",
     ),
-    (without(_SUSPENDED, "lapsed holds start over"), "a is requested too soon"),
     (without(_LATE_COMMIT, "another name"), "lost"),
     (without(OPEN[1][0], "look before the record"), "lost"),
 ]

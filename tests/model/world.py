@@ -26,7 +26,6 @@ FIXES = frozenset(
         "nothing is leased at first",
         "flight after a set-back",
         "delay and flight",
-        "lapsed holds start over",
         "another name",
         "look before the record",
     }
