@@ -28,6 +28,7 @@ from crawlproj.runs import Run, RunState
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from crawlproj.storage.sink import SINKS
+from tests.e2e.conftest import wait_until
 from tests.e2e.dying import Crash, killed_at
 
 pytestmark = pytest.mark.e2e
@@ -480,7 +481,9 @@ class SmallDisk:
         )
 
     def _remount(self, how: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{how}", str(self.directory)], check=True)
+        command = ["mount", "-o", f"remount,{how}", str(self.directory)]
+        # Files of a process that has just died may still be being closed.
+        wait_until(lambda: subprocess.run(command, check=False).returncode == 0, f"the disk is {how}")
 
     def unmount(self) -> None:
         if self.is_there:
