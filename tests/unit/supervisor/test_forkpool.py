@@ -116,8 +116,11 @@ if turn is not None:
 forkpool.close()
 arguments = ["settings", "--get=REDIS_PARAMS", "--set=REDIS_PARAMS=hunter2"]
 process = forkpool.start("shard 0", arguments, Path(sys.argv[1]))
-command = Path(f"/proc/{process.pid}/cmdline").read_text()
-print(wait(process), Path(sys.argv[1]).read_text().strip(), "--get" in command, "hunter2" in command)
+seen = set()
+# Empty once it has ended.
+while command := Path(f"/proc/{process.pid}/cmdline").read_text():
+    seen.add(command)
+print(wait(process), Path(sys.argv[1]).read_text().strip(), len(seen) > 0, "hunter2" in "".join(seen))
 """,
         tmp_path,
     )
