@@ -61,8 +61,6 @@ class QueuePressure:
     """
 
     def __init__(self, limits: QueueLimits) -> None:
-        #: How often it is read.
-        self.look_s = QUEUE_LOOK_S
         #: The part of its room that a shard may fill.
         self.share = 1.0
         self._limits = limits
