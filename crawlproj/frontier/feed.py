@@ -302,9 +302,9 @@ class Feed:
         elif kept.is_retired:
             self.stop("retired")
         dispatcher.is_paused = kept.state is RunState.PAUSED
-        if kept.unwanted:
-            leases = dispatcher.pacer.withdraw(lambda lease: lease.partition in kept.unwanted)
-            dispatcher.return_leases(leases)
+        unwanted = self.partitions if kept.may_have_been_replaced else kept.unwanted
+        if unwanted:
+            dispatcher.return_leases(dispatcher.pacer.withdraw(lambda lease: lease.partition in unwanted))
 
     async def _return_promises(self, pages: int) -> None:
         """Return promised pages that are not fetched."""
@@ -389,7 +389,7 @@ class Feed:
     def _may_lease(self, partition: int) -> bool:
         if self.dispatcher.pacer.buffered >= self._limits.batch or self.dispatcher.is_paused:
             return False
-        return partition not in self._holdings.leaving
+        return self._holdings.may_lease(partition)
 
     def _note_due(self, due_in_ms: dict[int, int]) -> None:
         now_s = self._clock()

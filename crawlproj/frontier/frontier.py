@@ -41,6 +41,8 @@ class Hold:
     number: int
     #: How many leases of earlier owners were returned to the queue.
     reclaimed: int = 0
+    #: For how long requests of others to its domains may still be in flight.
+    others_ms: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -284,7 +286,7 @@ class Frontier:
         Leases of earlier owners return to the queue, and each of their domains waits a full delay; plus
         *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight. So does every
         domain if Redis was restarted since the last owner came, and may have lost requests; unless *was_ours*
-        says that nobody else can have sent any. None: we have just started.
+        says that nobody else can have sent any. None: we have just started, and it is ours by the map.
         """
         known_dead = "".join(f" {name} " for name in heir_of)
         arguments: list[Argument] = [
@@ -307,7 +309,7 @@ class Frontier:
             return Taken(int(answer[3]))
         self._offsets_ms[partition] = int(answer[3]) - self._clock() * 1000
         passed("partition_acquired")
-        return Hold(partition, answer[0].decode(), int(answer[1]), int(answer[2]))
+        return Hold(partition, answer[0].decode(), int(answer[1]), int(answer[2]), int(answer[4]))
 
     async def rest(self, waits_ms: Mapping[str, int]) -> None:
         """Let domains rest for so long, wherever they are. Any process may."""

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 #: A hold that is not renewed for so many times as long as it lasts has no owner, whatever clocks say.
 _PATIENCE = 1.25
+#: How long a shard that may have been replaced leases nothing: in less time (see `acquire_partition`) those
+#: that are alive have said which domains must rest.
+_CALM_S = 3.0
 #: How soon to retry a partition that another shard still owns.
 _RETRY_S = 1.0
 
@@ -57,6 +60,8 @@ class Renewal:
     state: RunState
     limits: PageLimit
     is_retired: bool
+    #: Whether another shard may have fetched from our domains, in what Redis has lost.
+    may_have_been_replaced: bool
     #: Until when this shard may fetch: after that it may have been replaced.
     owned_until_s: float
 
@@ -98,11 +103,17 @@ class Holdings:
         self._rests = rests
         #: How often we have started over, each time as another owner.
         self.restarts = 0
-        #: Partitions that nobody else has had since we had them.
-        self._ours: set[int] = set()
+        #: Partitions that nobody else has had since we had them, and from when on no request of others is in
+        #: flight.
+        self._ours: dict[int, float] = {}
+        #: Those that the map gives to us, whoever is absent.
+        self._assigned: set[int] = set()
         self._unchanged = Unchanged()
         self._clock = clock
-        self._kept_s = -math.inf
+        self._kept_s = self._owned_until_s = -math.inf
+        #: The Redis of the last renewal, and until when we lease nothing from this one.
+        self._server = ""
+        self._calm_until_s = -math.inf
         #: From when on an absent shard counts as dead.
         self._judges_from_s = math.inf
 
@@ -120,13 +131,31 @@ class Holdings:
             # and the first one back must not take their partitions.
             self._judges_from_s = after_s + self._shard_lease_s
             self._unchanged = Unchanged()
+        server, self._server = self._server, self._frontier.client.server
+        may_have_been_replaced = (
+            bool(self.holds) and server != self._server and before_s >= self._owned_until_s
+        )
         self._kept_s = before_s
-        owned_until_s = before_s + self._shard_lease_s * 0.75
+        self._owned_until_s = before_s + self._shard_lease_s * 0.75
         self.renew_at_s = before_s + self._shard_lease_s / 3
+        if may_have_been_replaced:
+            self._calm_until_s = after_s + _CALM_S
+            self.renew_at_s = min(self.renew_at_s, self._calm_until_s)
         run_map = await self._read_map()
         unwanted = self._follow(run_map, after_s)
         is_retired = self._number.number >= run_map.shards and not self.holds
-        return Renewal(due_in_ms, unwanted, run_map.state, run_map.limits, is_retired, owned_until_s)
+        return Renewal(
+            due_in_ms,
+            unwanted,
+            run_map.state,
+            run_map.limits,
+            is_retired,
+            may_have_been_replaced,
+            self._owned_until_s,
+        )
+
+    def may_lease(self, partition: int) -> bool:
+        return partition not in self.leaving and self._clock() >= self._calm_until_s
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
         """Update what we want by the map; returns the partitions that are no longer ours."""
@@ -136,9 +165,12 @@ class Holdings:
             for number, holder in run_map.alive.items()
             if self._unchanged.for_s(f"shard {number}", holder, now_s) < patience_s
         }
+        everyone = set(range(run_map.shards))
         if now_s < self._judges_from_s:
-            alive = set(range(run_map.shards))
-        wanted = partitions_of(self._number.number, self._frontier.partitions, run_map.shards, alive)
+            alive = everyone
+        number, partitions = self._number.number, self._frontier.partitions
+        self._assigned = partitions_of(number, partitions, run_map.shards, everyone)
+        wanted = partitions_of(number, partitions, run_map.shards, alive)
         self.try_at_s = {p: self.try_at_s.get(p, now_s) for p in wanted - set(self.holds)}
         self.leaving -= wanted
         unwanted = set(self.holds) - wanted - self.leaving
@@ -153,7 +185,7 @@ class Holdings:
         await self._frontier.release(gone)
         for hold in gone:
             self.leaving.discard(hold.partition)
-            self._ours.discard(hold.partition)
+            self._ours.pop(hold.partition, None)
             del self.holds[hold.partition]
         await self._number.announce()
         logger.info("released %d partitions", len(gone))
@@ -170,10 +202,10 @@ class Holdings:
                 if self._unchanged.for_s(partition, hold, now_s) >= _PATIENCE * self._shard_lease_s:
                     hold = await self._acquire(partition, expired=hold.until)
             if isinstance(hold, Taken):
-                self._ours.discard(partition)
+                self._ours.pop(partition, None)
                 continue
             del self.try_at_s[partition]
-            self._ours.add(partition)
+            self._ours[partition] = max(self._ours.get(partition, 0.0), now_s + hold.others_ms / 1000)
             self.holds[partition] = hold
             taken.append(partition)
             self._unchanged.forget(partition)
@@ -193,7 +225,7 @@ class Holdings:
             heir_of=[*self._number.heir_of, *earlier],
             flight_ms=int(self._flight_s * 1000),
             expired=expired,
-            was_ours=partition in self._ours if self.restarts else None,
+            was_ours=partition in self._ours if self.restarts or partition not in self._assigned else None,
         )
 
     async def park(self, parking: dict[str, Rest]) -> None:
@@ -215,9 +247,10 @@ class Holdings:
     def start_over(self) -> None:
         """Forget all holds: what Redis says we own is reclaimed before it is ours again."""
         self.restarts += 1
+        now_s = self._clock()
         # A hold that may have ended in what Redis has lost may have been another shard's.
-        if self._clock() >= self._kept_s + self._shard_lease_s:
-            self._ours.clear()
+        has_lapsed = now_s >= self._kept_s + self._shard_lease_s
+        self._ours = {} if has_lapsed else {p: at_s for p, at_s in self._ours.items() if at_s <= now_s}
         self.holds.clear()
         self.leaving.clear()
         self.try_at_s.clear()

@@ -1,8 +1,8 @@
 """The page queue: each parser takes pages onto a list of its own until they are stored.
 
 A page is in the queue or on the list of one parser; only the commit of a segment removes it. Every parser
-process needs a new name: then a reclaimed list never grows again, and its length alone shows whether a parser
-still owns its pages.
+process needs a new name, and another one when it was removed: then a reclaimed list never grows again, and
+its length alone shows whether a parser still owns its pages.
 """
 
 from __future__ import annotations
@@ -40,10 +40,16 @@ class PageQueue:
     async def heartbeat(
         self, parser: str, now_ms: int, process: ProcessName | None = None, **facts: object
     ) -> None:
-        """Publish that *parser* is alive, and as which process; *facts* are shown by `scrapy status`."""
+        """Publish that *parser* is alive, and as which process; *facts* are shown by `scrapy status`.
+
+        The first one registers it. Raises Fenced when it was removed since: then it needs another name.
+        """
         beat = json.dumps({"at_ms": now_ms, "process": process and asdict(process), **facts})
+        if parser in self._heartbeats:
+            await self._client.run("renew_parser", [keys.parsers(self._run)], [parser, beat])
+        else:
+            await self._client.run("write_fields", [keys.parsers(self._run)], [0, parser, beat])
         self._heartbeats[parser] = beat
-        await self._client.run("write_fields", [keys.parsers(self._run)], [0, parser, beat])
 
     async def take(self, parser: str, most: int, wait_s: float = 0.0) -> list[bytes]:
         """Take up to *most* pages, fewer if they are large, waiting up to *wait_s* for the first.
@@ -67,7 +73,7 @@ class PageQueue:
                 keys.page_counters(self._run),
                 keys.run_record(self._run),
             ],
-            [parser, self._heartbeats[parser], held, most, _BATCH_BYTES],
+            [parser, held, most, _BATCH_BYTES],
             generation=self.generation,
         )
         self.run_created = created
@@ -138,20 +144,16 @@ class PageQueue:
         )
         return raw
 
-    def forget(self, parser: str) -> None:
-        """Start over after Fenced: *parser* holds no pages."""
-        self._held.pop(parser, None)
-
     async def abandon(self, parser: str) -> None:
         """Return what Redis says *parser* has taken, and remove it: it goes by another name from now on."""
-        self.forget(parser)
+        self._held.pop(parser, None)
         self._heartbeats.pop(parser, None)
         if beat := (await self._parsers()).get(parser):
             await self._reclaim(parser, beat)
 
     async def leave(self, parser: str) -> int:
         """Return the pages of *parser* to the queue and remove it; returns how many."""
-        self.forget(parser)
+        self._held.pop(parser, None)
         beat = self._heartbeats.pop(parser, None)
         return max(0, await self._reclaim(parser, beat.encode())) if beat else 0
 

@@ -8,10 +8,10 @@ until the run ends: if Redis is set back to older data, its record is there agai
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
+import os
 import re
 import socket
 import time
@@ -31,7 +31,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.room import brim_of
 from crawlproj.redisio.watch import LOOK_S, RoomWatch
 from crawlproj.runs import Run
-from crawlproj.storage.partfile import PartFile, sync_directory
+from crawlproj.storage.partfile import PartFile, lock_file, lock_new_file, sync_directory
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +54,8 @@ class SpillWriter:
         self._number = 0
         self._links = 0
         self._file: PartFile | None = None
+        #: Of the open file, sealed or not: nobody removes it while this parser lives.
+        self._lock: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -72,6 +74,7 @@ class SpillWriter:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 self._number += 1
                 self._file = PartFile(self._directory / self.name)
+                self._lock = lock_new_file(self._file.path)
             self._file.write("".join(f"{json.dumps(link)}\n" for link in links).encode())
         self._links += len(links)
 
@@ -83,13 +86,13 @@ class SpillWriter:
             if not self._file.closed:
                 self._file.sync_and_close()
                 sync_directory(self._directory)
-            # A parser that took us for dead has removed it: its links must be found again.
-            self._file.path.stat()
         return self.name, SpillRecord(self._links, socket.gethostname()).encode()
 
     def forget(self) -> None:
         """The open file is recorded."""
-        self._file, self._links = None, 0
+        if self._lock is not None:
+            os.close(self._lock)
+        self._file, self._lock, self._links = None, None, 0
 
     def start_over(self, parser: str) -> None:
         """Continue under the name *parser*, without the open file."""
@@ -162,15 +165,21 @@ class SpilledLinks:
         return new
 
     async def remove_abandoned(self, living: Callable[[], Awaitable[Collection[str]]]) -> None:
-        """Remove files of dead parsers that are not recorded: their pages are parsed again."""
+        """Remove files of dead parsers that are not recorded: their pages are parsed again.
+
+        Not those of parsers that are only silent: if Redis is set back, they may yet record them.
+        """
         # In this order: the file of a parser that just started or committed would look abandoned.
         paths = {path: match for path in self._files() if (match := _NAME.fullmatch(path.name))}
         if not paths:
             return
         alive, recorded = await living(), await self._recorded()
         for path, match in paths.items():
-            if match["parser"] not in alive and path.name not in recorded:
+            if match["parser"] in alive or path.name in recorded:
+                continue
+            if (lock := lock_file(path)) is not None:
                 _remove(path)
+                os.close(lock)
                 logger.warning("removed links that were not committed: %s", path.name)
 
     async def close(self) -> None:
@@ -193,7 +202,8 @@ class SpilledLinks:
             return None
         for path in self._files():
             name = path.name.removesuffix(ADMITTED)
-            if name in recorded and (file := _lock(path)):
+            if name in recorded and (lock := lock_file(path)) is not None:
+                file = os.fdopen(lock, "rb")
                 # Another parser may have admitted it meanwhile.
                 record = await self._run.client.command("HGET", keys.spills(self._run.name), name)
                 if record is not None:
@@ -293,17 +303,3 @@ def _disk_errors(directory: Path) -> Iterator[None]:
             f"Cannot write links to {exc.filename or directory}: {exc.strerror or exc}. "
             "Free some space, or make the directory writable."
         ) from exc
-
-
-def _lock(path: Path) -> BinaryIO | None:
-    """Open *path*, None if it is gone or another process reads it. The lock ends with the process."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    return file

@@ -288,13 +288,17 @@ class Parser:
         """
         self._abandon_segment(reason)
         await self._queue.abandon(self._name)
+        self._rename()
+        await self._begin()
+
+    def _rename(self) -> None:
+        """Continue under another name: no late message can give the old one pages."""
         self._restarts += 1
         self._name = name_after(self._restarts, self._first_name)
         self._segment.start_over(self._name)
         self._outlinks.spill.start_over(self._name)
         if self._time_limit is not None:
             self._time_limit.start_over()
-        await self._begin()
 
     async def _begin(self) -> None:
         """Take what Redis holds now for what we know, and clean up what dead parsers left."""
@@ -312,15 +316,13 @@ class Parser:
         self._segment.discard()
         self._outlinks.discard_spilled()
         self._segment_counts.clear()
-        self._queue.forget(self._name)
 
     async def _wait_for_storage(self, reason: StoreUnavailable) -> None:
         """Return all pages to the queue and take none until they can be stored."""
-        logger.error("pages cannot be stored, waiting: %s", reason)
-        self._segment.discard()
-        self._outlinks.discard_spilled()
-        self._segment_counts.clear()
+        logger.error("pages cannot be stored, waiting")
+        self._abandon_segment(reason)
         await self._queue.leave(self._name)
+        self._rename()
         while not self.is_stopping:
             await asyncio.sleep(_STORAGE_CHECK_S)
             try:
@@ -329,6 +331,10 @@ class Parser:
                 # Segments of dead parsers could not be recovered, either.
                 await self._recover()
             except StoreUnavailable:
+                continue
+            except Fenced:
+                await self._queue.abandon(self._name)
+                self._rename()
                 continue
             logger.warning("pages can be stored again")
             return

@@ -1,7 +1,9 @@
-"""A file being written that can be abandoned at any time, even on a full disk; and the sync of its name."""
+"""A file being written that can be abandoned at any time, even on a full disk; its lock; its name on disk."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -37,6 +39,36 @@ class PartFile:
         if not self.closed:
             self.closed = True
             os.close(self._fd)
+
+
+def lock_file(path: Path) -> int | None:
+    """Return a descriptor that holds the lock of *path* until it is closed, at the latest by our end.
+
+    None if the file is gone, or another process holds it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def lock_new_file(path: Path) -> int:
+    """Lock a file that this process has just made, as `lock_file` does; nobody else removes it then.
+
+    Raises FileNotFoundError if a process that took this one for dead was faster.
+    """
+    descriptor = lock_file(path)
+    if descriptor is not None and path.exists():
+        return descriptor
+    if descriptor is not None:
+        os.close(descriptor)
+    raise FileNotFoundError(errno.ENOENT, "removed by a process that took this one for dead", str(path))
 
 
 def sync_directory(directory: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
 from crawlproj.observe.crashpoints import passed
-from crawlproj.storage.partfile import sync_directory
+from crawlproj.storage.partfile import lock_file, lock_new_file, sync_directory
 from crawlproj.storage.row import PageRow, check
 from crawlproj.storage.sink import SINKS, Sink
 
@@ -64,6 +64,8 @@ class SegmentWriter:
         self._number = 0
         self._since_s = 0.0
         self._sinks: list[Sink] = []
+        #: Of the open segment's files, closed or not: nobody removes them while this parser lives.
+        self._locks: list[int] = []
         self._is_open = self._is_closed = False
         #: Files of recorded segments that could not be renamed yet.
         self._unnamed: list[Path] = []
@@ -119,10 +121,6 @@ class SegmentWriter:
                 sync_directory(self._directory)
             self._is_closed = True
         passed("files_synced")
-        with self._disk_errors():
-            for part in self._parts():
-                # A parser that took us for dead has removed it: its pages must be parsed again.
-                part.stat()
         await record(self.name, self.rows)
         passed("segment_recorded")
         self._unnamed += self._parts()
@@ -176,6 +174,7 @@ class SegmentWriter:
         self._is_open = True
         for kind, part in zip(self._kinds, self._parts(), strict=True):
             self._sinks.append(kind(part))
+            self._locks.append(lock_new_file(part))
 
     def _parts(self) -> list[Path]:
         if not self._is_open:
@@ -183,7 +182,9 @@ class SegmentWriter:
         return [self._directory / f"{self.name}{kind.suffix}{PART}" for kind in self._kinds]
 
     def _forget(self) -> None:
-        self._sinks, self.rows = [], 0
+        for lock in self._locks:
+            os.close(lock)
+        self._sinks, self._locks, self.rows = [], [], 0
         self._is_open = self._is_closed = False
 
     def _name_files(self) -> None:
@@ -212,7 +213,7 @@ def unfinished(directory: Path) -> list[Path]:
 
 
 def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection[str]) -> None:
-    """Rename the *parts* that are recorded; remove the others if their parser is dead.
+    """Rename the *parts* that are recorded; remove the others if their parser is dead, and not only silent.
 
     The arguments must have been read in this order: `unfinished` first, then the *living* parsers, then the
     *recorded* segments. In any other order the open segment of a parser that just started or committed would
@@ -228,8 +229,9 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
                 if _rename(part):
                     sync_directory(part.parent)
                     logger.warning("recovered a committed segment: %s", part.name)
-            elif match["parser"] not in living:
+            elif match["parser"] not in living and (lock := lock_file(part)) is not None:
                 part.unlink(missing_ok=True)
+                os.close(lock)
                 logger.warning(
                     "removed an uncommitted segment, its pages will be parsed again: %s", part.name
                 )

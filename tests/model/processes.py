@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tests.model.steps import (
+    BACK,
     DELAY,
     FLIGHT,
+    GRACE,
     Fenced,
     Message,
     Redis,
@@ -207,7 +209,9 @@ class _Shard(_Process):
 
     def _started_over(self, shard: Shard) -> Shard:
         # Its number is claimed again without a look at what was lost meanwhile.
-        fresh = {partition for partition, _ in shard.fresh}
+        fresh = (
+            set() if "ours after a flight" in self.without else {partition for partition, _ in shard.fresh}
+        )
         return shard._replace(
             state="up",
             restarts=shard.restarts + 1,
@@ -217,6 +221,7 @@ class _Shard(_Process):
             may_fetch=True,
             ours=frozenset() if shard.has_lapsed else shard.ours - fresh,
             fresh=(),
+            calm=0,
             has_new_server=False,
             has_lapsed=False,
             silent=0,
@@ -279,11 +284,16 @@ class _Shard(_Process):
                     held.number,
                     held.url,
                     get(shard.rests, domain_of(held.url), 0),
-                    "" if isinstance(self.scene.web[held.requested], str) else held.requested,
+                    self.page_of(held),
                 )
                 for held in batch
             )
             yield from self._settle(self.message("settle", first.partition, first.epoch, settlements))
+
+    def page_of(self, held: Held) -> str:
+        if not held.requested:
+            return BACK
+        return "" if isinstance(self.scene.web[held.requested], str) else held.requested
 
     def _settle(self, message: Message) -> Iterator[Step]:
         epoch, settlements = message.arguments
@@ -297,11 +307,18 @@ class _Shard(_Process):
         return self.told(world, **changes)
 
     def renewed(self, world: World, answer: Any) -> World:
-        """A hold that could have expired in what Redis has lost may have been another shard's."""
-        is_unsure = self.shard.has_new_server and self.shard.has_lapsed
-        if is_unsure and "proposal: lapsed holds start over" in self.without:
-            return self.kept(world, self.drained(self.shard))
-        return self.fenced_or(world, answer, may_fetch=True, has_lapsed=False, has_new_server=False)
+        """A hold that could have expired in what Redis has lost may have been another shard's.
+
+        That one says soon which domains must rest: until then nothing is leased or requested.
+        """
+        shard, calm = self.shard, 0
+        leases = shard.leases
+        if shard.has_new_server and shard.has_lapsed and "calm after a lapse" not in self.without:
+            calm = GRACE + 1
+            leases = tuple(h._replace(state="ended", wait=0) if h.state == "waiting" else h for h in leases)
+        return self.fenced_or(
+            world, answer, may_fetch=True, has_lapsed=False, has_new_server=False, calm=calm, leases=leases
+        )
 
     def _change_ownership(self) -> Iterator[Step]:
         world, shard = self.world, self.shard
@@ -336,7 +353,10 @@ class _Shard(_Process):
 
     def _acquire(self, partition: int) -> Iterator[Step]:
         shard = self.shard
-        was_ours = partition in shard.ours if shard.restarts else None
+        was_ours = None
+        is_others = shard.map[partition] != shard.name
+        if shard.restarts or (is_others and "flight for another's partition" not in self.without):
+            was_ours = partition in shard.ours
         message = self.message("acquire", partition, shard.heir_of(partition), was_ours)
         if shard.pending and shard.pending.partition == partition:
             message = shard.pending
@@ -344,14 +364,12 @@ class _Shard(_Process):
         def receive(world: World, answer: Any) -> World:
             if not answer:
                 return self.kept(world, shard._replace(pending=None, ours=shard.ours - {partition}))
-            fresh = shard.fresh
-            if "proposal: ours after a flight" in self.without and partition not in shard.ours:
-                fresh = put(fresh, partition, FLIGHT)
+            *hold, others = answer
             return self.told(
                 world,
-                holds=put(shard.holds, partition, answer),
+                holds=put(shard.holds, partition, tuple(hold)),
                 ours=shard.ours | {partition},
-                fresh=fresh,
+                fresh=put(shard.fresh, partition, others or get(shard.fresh, partition)),
             )
 
         yield from self.send(message, receive)
@@ -362,7 +380,7 @@ class _Shard(_Process):
             is_leaving = shard.map[partition] != shard.name and any(
                 s.name == shard.map[partition] and s.state == "up" for s in self.world.shards
             )
-            if is_leaving and not shard.pending:
+            if (is_leaving and not shard.pending) or shard.calm:
                 continue
             part = self.world.redis.partitions[partition]
             is_due = not part.rested and any(state.is_ready and not state.next for _, state in part.domains)
@@ -426,7 +444,7 @@ class _Parser(_Process):
         if parser.state == "down":
             fresh = Parser(parser.name, parser.disk, parser.life + 1)
             yield Step(f"{parser.name} restarts", self.kept(world, fresh))
-        elif parser.state in ("abandoning", "leaving"):
+        elif parser.state == "abandoning":
             yield from self._abandon()
         elif parser.was_set_back and parser.state == "up":
             # A reclaim, and a recovery that has begun, do not look for one.
@@ -450,19 +468,15 @@ class _Parser(_Process):
 
     def started_over(self, world: World) -> World:
         """Drop the open segment and what we know; then return what Redis says is ours."""
-        return self._dropped(world, "abandoning", frozenset())
-
-    def _dropped(self, world: World, state: str, known: frozenset[str]) -> World:
         parser, disk = self.parser, world.disks[self.parser.disk]
         disk = disk._replace(parts=put(disk.parts, parser.open_segment, None))
         dropped = parser._replace(
-            state=state,
+            state="abandoning",
             held=(),
             rows=0,
             segment=parser.segment + bool(parser.rows),
-            has_looked=False,
             unnamed=None,
-            known=known,
+            known=frozenset(),
             late_links=(),
             files=None,
             records=None,
@@ -473,8 +487,7 @@ class _Parser(_Process):
     def _abandon(self) -> Iterator[Step]:
         """Return the pages taken; then begin again, after a set-back or a fence under another name."""
         parser, who = self.parser, self.parser.process
-        # One that leaves goes by the heartbeat it has sent, not by what Redis says.
-        beat = get(self.world.redis.parsers, who) if parser.state == "abandoning" else parser.heartbeat
+        beat = get(self.world.redis.parsers, who)
         if "another name" in self.without:
             beat = None
         if parser.pending or beat is not None:
@@ -485,8 +498,6 @@ class _Parser(_Process):
 
     def begun(self, world: World) -> World:
         parser = self.parser
-        if parser.state == "leaving":
-            return self.told(world, state="starting", heartbeat=parser.heartbeat + 1)
         same = "another name" in self.without
         return self.kept(
             world,
@@ -507,7 +518,7 @@ class _Parser(_Process):
         who = parser.process
         if parser.state == "starting":
             yield from self.send(
-                self.message("beat", who, parser.heartbeat),
+                self.message("register", who, parser.heartbeat),
                 lambda world, answer: self.told(world, state="recovering"),
             )
         elif parser.files is None:
@@ -525,15 +536,20 @@ class _Parser(_Process):
             for name, pages in disk.parts:
                 if name in parts and name in recorded:
                     disk = Disk(put(disk.parts, name, None), put(disk.published, name, pages))
-                elif "proposal: uncommitted files are kept" in self.without:
-                    continue
-                elif name in parts and name.partition("-")[0] not in living:
+                elif name in parts and name.partition("-")[0] not in living and not self.is_locked(name):
                     disk = disk._replace(parts=put(disk.parts, name, None))
             for name in published:
                 if name not in recorded and "withdrawal" not in self.without:
                     disk = disk._replace(published=put(disk.published, name, None))
             done = parser._replace(state="up", files=None, records=None)
             yield Step(f"{who} recovers", self.on_disk(self.kept(self.world, done), disk))
+
+    def is_locked(self, segment: str) -> bool:
+        """Whether its parser lives and has not dropped it."""
+        if "files of the living are kept" in self.without:
+            return False
+        others = [parser for parser in self.world.parsers if parser.state != "down"]
+        return any(p.open_segment == segment or (p.unnamed or "")[:1] == (segment,) for p in others)
 
     def _take(self) -> Iterator[Step]:
         parser = self.parser
@@ -543,7 +559,7 @@ class _Parser(_Process):
         if not self.world.redis.pages and len(own) == len(parser.held):
             return
         yield from self.send(
-            self.message("take", parser.process, parser.heartbeat, len(parser.held)),
+            self.message("take", parser.process, len(parser.held)),
             lambda world, answer: (
                 self.started_over(world)
                 if isinstance(answer, Fenced)
@@ -586,18 +602,6 @@ class _Parser(_Process):
             if "record before rename" in self.without and get(self.disk.parts, name):
                 yield Step(f"{who} renames {name}", self.renamed(self.world, name, pages))
                 return
-            if not (
-                parser.has_looked
-                or parser.pending
-                or self.without & {"look before the record", "record before rename"}
-            ):
-                if get(self.disk.parts, name):
-                    looked = self.kept(self.world, parser._replace(has_looked=True))
-                    yield Step(f"{who} finds {name} in place", looked)
-                else:
-                    left = self._dropped(self.world, "leaving", parser.known)
-                    yield Step(f"{who} finds {name} gone", left)
-                return
             unnamed = None if "record before rename" in self.without else (name, pages)
             yield from self.send(
                 self.message("commit", who, name, parser.rows),
@@ -609,7 +613,6 @@ class _Parser(_Process):
                         held=(),
                         rows=0,
                         segment=parser.segment + 1,
-                        has_looked=False,
                         unnamed=unnamed,
                     )
                 ),

@@ -12,7 +12,18 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
 from tests.model.explore import judge_end, seeded
 from tests.model.processes import Step, next_steps
-from tests.model.steps import DELAY, FLIGHT, ROOM, Fenced, Message, Partition, Redis, carry_out, domain_of
+from tests.model.steps import (
+    BACK,
+    DELAY,
+    FLIGHT,
+    ROOM,
+    Fenced,
+    Message,
+    Partition,
+    Redis,
+    carry_out,
+    domain_of,
+)
 from tests.model.world import Scene, World
 
 RUN = "model"
@@ -133,7 +144,9 @@ class Replay:
             expired=int(until or 0) if has_expired else 0,
             was_ours=was_ours,
         )
-        return (epoch_of(hold.epoch), hold.number) if isinstance(hold, Hold) else None
+        if not isinstance(hold, Hold):
+            return None
+        return epoch_of(hold.epoch), hold.number, hold.others_ms // TICK_MS
 
     async def _rest(self, world: World, message: Message) -> None:
         [waits] = message.arguments
@@ -150,9 +163,9 @@ class Replay:
         await self.frontier.settle(
             Settlement(
                 lease_of(message.partition, text_of(epoch), number, url),
-                Outcome.DONE,
+                Outcome.RETURNED if page == BACK else Outcome.DONE,
                 wait_ms=wait * TICK_MS,
-                page=page.encode(),
+                page=b"" if page == BACK else page.encode(),
             )
             for number, url, wait, page in settlements
         )
@@ -164,17 +177,17 @@ class Replay:
     async def _release(self, world: World, message: Message) -> None:
         await self.frontier.release([Hold(message.partition, text_of(message.arguments[0]), 0)])
 
-    async def _beat(self, world: World, message: Message) -> int:
+    async def _register(self, world: World, message: Message) -> int:
         await self.client.run("write_fields", [keys.parsers(RUN)], [0, *message.arguments])
         return 1
 
     async def _take(self, world: World, message: Message) -> tuple[str, ...]:
         return await self._take_pages(*message.arguments, ROOM)
 
-    async def _take_pages(self, parser: str, heartbeat: int, held: int, most: int) -> tuple[str, ...]:
+    async def _take_pages(self, parser: str, held: int, most: int) -> tuple[str, ...]:
         names = [keys.pages(RUN), keys.pages_taken(RUN, parser), keys.parsers(RUN)]
         names += [keys.page_counters(RUN), keys.run_record(RUN)]
-        _, pages = await self.client.run("take_pages", names, [parser, heartbeat, held, most, 1000])
+        _, pages = await self.client.run("take_pages", names, [parser, held, most, 1000])
         return tuple(page.decode() for page in pages)
 
     async def _commit(self, world: World, message: Message) -> int:
@@ -196,7 +209,8 @@ class Replay:
         await self.frontier.settle([Settlement(lease, Outcome.DONE, page=page.encode())])
 
     async def _store(self, world: World, message: Message) -> None:
-        [page] = await self._take_pages("ideal", 0, 0, 1)
+        await self.client.command("HSET", keys.parsers(RUN), "ideal", 0)
+        [page] = await self._take_pages("ideal", 0, 1)
         await self.frontier.admit(map(candidate, self.scene.web[page]))
         segment = f"ideal-{len(world.redis.stored)}-{page}"
         await self._commit(world, Message("commit", "ideal", -1, ("ideal", segment, 1)))

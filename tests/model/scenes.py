@@ -1,4 +1,4 @@
-"""The scenes that are explored: where every promise holds, one without each fix, and the open defects."""
+"""The scenes that are explored: where every promise holds, and one without each fix."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ _LATE_COMMIT = scene(
     late=("commit",),
 )
 
+_REMOVED = scene(
+    "a parser whose pages were reclaimed commits its file after a set-back",
+    {"a1": ()},
+    parsers="PQ",
+    faults={"set-back": 1, "silence": 1},
+)
+_LATE_TAKE = scene(
+    "a late take gives a reclaimed parser no pages",
+    parsers="PQ",
+    faults={"silence": 1, "late copy": 1},
+    late=("take",),
+)
+
 #: All states of these are explored by every run of the tests.
 SCENES = [
     scene("two shards, crash", DETOUR, shards="AB", partitions=APART, faults={"crash": 1}),
@@ -64,6 +77,9 @@ SCENES = [
     _NOTHING_WAITING,
     _SLOW,
     _LATE_COMMIT,
+    _SUSPENDED,
+    _REMOVED,
+    _LATE_TAKE,
 ]
 #: These as well, with MODEL_DEEP=1: all states, or to the depth given.
 DEEP = [
@@ -105,44 +121,6 @@ REPLAYED = [
     scene("a parser, set-back", parsers="P", faults={"set-back": 1}),
     scene("two parsers", parsers="PQ"),
     scene("a parser, lost answer, late copy", parsers="P", faults={"lost answer": 1, "late copy": 1}),
-]
-
-
-#: Defects of today's code: scene, what is found, and the proposals that close it (none known: empty).
-OPEN = [
-    # It cannot say which domains must rest, and who takes over waits for its requests only if Redis names it
-    # as the owner, and has not owned the partition itself.
-    (
-        _SUSPENDED,
-        "a is requested too soon",
-        (
-            "proposal: lapsed holds start over",
-            "proposal: flight unless ours",
-            "proposal: ours after a flight",
-        ),
-    ),
-    # Its file is removed after it has looked, and Redis forgets that its pages were reclaimed.
-    (
-        scene(
-            "a parser whose file was removed commits it after a set-back",
-            {"a1": ()},
-            parsers="PQ",
-            faults={"set-back": 1, "silence": 1},
-        ),
-        "lost",
-        ("proposal: uncommitted files are kept",),
-    ),
-    # Its old list grows again before it has noticed: it commits as many other pages as it had.
-    (
-        scene(
-            "a late take gives a reclaimed parser pages",
-            parsers="PQ",
-            faults={"silence": 1, "late copy": 1},
-            late=("take",),
-        ),
-        "lost",
-        ("proposal: a name is used once",),
-    ),
 ]
 
 
@@ -188,5 +166,9 @@ MUTATIONS = [
         "a is requested too soon",
     ),
     (without(_LATE_COMMIT, "another name"), "lost"),
-    (without(OPEN[1][0], "look before the record"), "lost"),
+    (without(_REMOVED, "files of the living are kept"), "lost"),
+    (without(_LATE_TAKE, "a name is used once"), "lost"),
+    (without(_SUSPENDED, "calm after a lapse"), "a is requested too soon"),
+    (without(_SUSPENDED, "flight for another's partition"), "two requests of a in flight"),
+    (without(_SUSPENDED, "ours after a flight"), "two requests of a in flight"),
 ]

@@ -15,6 +15,8 @@ FLIGHT = 2
 GRACE = 1
 #: Most URLs of a lease step, and most pages of a take.
 ROOM = 2
+#: In place of a page: the URL of the lease waits again.
+BACK = "back"
 
 
 class Domain(NamedTuple):
@@ -88,8 +90,8 @@ def get(items: tuple[tuple[Any, Any], ...], key: Any, default: Any = None) -> An
 def carry_out(redis: Redis, message: Message, server: int, without: frozenset[str]) -> tuple[Redis, Any]:
     """Return what Redis holds after *message*, and its answer. *without* are the fixes taken out."""
     if message.partition < 0:
-        needs_name = message.step in ("take", "commit") and "proposal: a name is used once" in without
-        if needs_name and get(redis.parsers, message.sender) is None:
+        is_unknown = get(redis.parsers, message.sender) is None
+        if message.step == "take" and is_unknown and "a name is used once" not in without:
             return redis, Fenced(f"{message.sender} was reclaimed")
         return PAGE_STEPS[message.step](redis, *message.arguments)
     old = redis.partitions[message.partition]
@@ -151,7 +153,7 @@ def lease(old: Partition, received: int) -> tuple[Partition, tuple[tuple[int, st
 def settle(
     old: Partition, settlements: tuple[tuple[int, str, int, str], ...]
 ) -> tuple[Partition, tuple[str, ...]]:
-    """Each settlement: number, URL, wait, page ("": none). Answers with the pages queued."""
+    """Each settlement: number, URL, wait, page ("": none, BACK: unfetched). Answers with the pages queued."""
     leases, domains, pages = old.leases, old.domains, []
     for number, url, wait, page in settlements:
         if (number, url) not in leases:
@@ -159,10 +161,11 @@ def settle(
         leases = tuple(held for held in leases if held != (number, url))
         name = domain_of(url)
         state = get(domains, name)
-        state = state._replace(next=max(state.next, wait), out=state.out - 1)
+        waiting = (url, *state.waiting) if page == BACK else state.waiting
+        state = state._replace(next=max(state.next, wait), out=state.out - 1, waiting=waiting)
         is_ready = state.is_ready or (state.out == 0 and bool(state.waiting))
         domains = put(domains, name, state._replace(is_ready=is_ready))
-        pages += [page] if page else []
+        pages += [page] if page not in ("", BACK) else []
     if leases == old.leases:
         return old, ()
     return old._replace(leases=leases, domains=domains), tuple(pages)
@@ -188,14 +191,18 @@ def acquire(
     without: frozenset[str],
     heir_of: tuple[str, ...],
     was_ours: bool | None,
-) -> tuple[Partition, tuple[tuple[int, str], int] | None]:
-    """Answers with epoch and number, or None: another shard owns it."""
+) -> tuple[Partition, tuple[tuple[int, str], int, int] | None]:
+    """Answers with epoch, number, and for how long requests of others may still be in flight.
+
+    None: another shard owns it.
+    """
     is_dead = old.owner in heir_of or old.owner.partition(".")[0] in heir_of
     if old.owner not in ("", owner) and not old.has_expired and not is_dead:
         return old, None
     if old.owner == owner:
-        return old._replace(has_expired=False, server=server), (old.epoch, old.number)
+        return old._replace(has_expired=False, server=server), (old.epoch, old.number, 0)
     domains, flight = old.domains, 0 if is_dead else FLIGHT
+    others = flight if old.owner else 0
 
     def rested(name: str, least: int) -> Domain:
         state = get(domains, name, Domain())
@@ -211,9 +218,7 @@ def acquire(
     # Another server than the last time may have lost requests of a moment ago: every domain rests.
     is_unsure = old.server != server and not (old.epoch[0] == 0 and "unsure at first" in without)
     if is_unsure and "rests after a set-back" not in without:
-        least = FLIGHT if was_ours is False else flight if old.owner and was_ours is None else 0
-        if "proposal: flight unless ours" in without:
-            least = 0 if was_ours else flight
+        least = others = FLIGHT if was_ours is False else others if was_ours is None else 0
         least = max(0 if "flight after a set-back" in without else least, GRACE)
         if "nothing is leased at first" not in without:
             until = least + DELAY
@@ -221,7 +226,7 @@ def acquire(
             if state.is_ready:
                 domains = put(domains, name, rested(name, least))
     new = Partition(owner, epoch, old.number, False, server, until, domains, old.seen, ())
-    return new, (epoch, old.number)
+    return new, (epoch, old.number, others)
 
 
 def renew(old: Partition) -> tuple[Partition, int]:
@@ -238,21 +243,18 @@ OWNER_STEPS: dict[str, Any] = {"lease": lease, "settle": settle, "renew": renew,
 # -- the page queue --
 
 
-def beat(redis: Redis, parser: str, heartbeat: int) -> tuple[Redis, int]:
+def register(redis: Redis, parser: str, heartbeat: int) -> tuple[Redis, int]:
     return redis._replace(parsers=put(redis.parsers, parser, heartbeat)), 1
 
 
-def take(redis: Redis, parser: str, heartbeat: int, held: int) -> tuple[Redis, tuple[str, ...] | Fenced]:
+def take(redis: Redis, parser: str, held: int) -> tuple[Redis, tuple[str, ...] | Fenced]:
     own = get(redis.taken, parser, ())
     if len(own) < held:
         return redis, Fenced(f"the pages of {parser} were reclaimed")
-    parsers = redis.parsers
-    if get(parsers, parser) is None:
-        parsers = put(parsers, parser, heartbeat)
     pages = redis.pages
     if len(own) == held:
         own, pages = own + pages[:ROOM], pages[ROOM:]
-    redis = redis._replace(parsers=parsers, pages=pages, taken=put(redis.taken, parser, own or None))
+    redis = redis._replace(pages=pages, taken=put(redis.taken, parser, own or None))
     return redis, own[held : held + ROOM]
 
 
@@ -280,7 +282,7 @@ def reclaim(redis: Redis, parser: str, heartbeat: int) -> tuple[Redis, int]:
     )
 
 
-PAGE_STEPS: dict[str, Any] = {"beat": beat, "take": take, "commit": commit, "reclaim": reclaim}
+PAGE_STEPS: dict[str, Any] = {"register": register, "take": take, "commit": commit, "reclaim": reclaim}
 
 
 def pass_time(redis: Redis) -> Redis:

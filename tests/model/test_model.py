@@ -14,7 +14,7 @@ import pytest
 from crawlproj.redisio.client import RedisClient
 from tests.model.explore import Explorer, Found
 from tests.model.replay import Replay
-from tests.model.scenes import DEEP, MUTATIONS, OPEN, REPLAYED, SCENES
+from tests.model.scenes import DEEP, MUTATIONS, REPLAYED, SCENES
 from tests.model.world import FIXES, Scene
 
 IS_DEEP = bool(os.environ.get("MODEL_DEEP"))
@@ -48,20 +48,6 @@ def test_every_fix_is_taken_out_once() -> None:
 
 @pytest.mark.timeout(1800 if IS_DEEP else 120)
 @pytest.mark.parametrize(
-    ("scene", "broken", "proposals"), OPEN, ids=lambda value: getattr(value, "name", None)
-)
-def test_an_open_defect_is_found_and_its_proposal_closes_it(
-    scene: Scene, broken: str, proposals: tuple[str, ...]
-) -> None:
-    """Its proposal is explored with MODEL_DEEP=1. Once the code is mended, it belongs to SCENES."""
-    assert broken in explored(scene, broken).broken
-    if proposals and IS_DEEP:
-        mended = replace(scene, without=frozenset(proposals))
-        assert not explored(mended).broken
-
-
-@pytest.mark.timeout(1800 if IS_DEEP else 120)
-@pytest.mark.parametrize(
     "scene", REPLAYED + [one for one in SCENES if one not in REPLAYED] * IS_DEEP, ids=lambda scene: scene.name
 )
 async def test_redis_does_what_the_model_does(client: RedisClient, scene: Scene) -> None:
@@ -71,18 +57,6 @@ async def test_redis_does_what_the_model_does(client: RedisClient, scene: Scene)
 
     print(f"\n{scene.name}: {replay.transitions} transitions, {replay.steps} of them steps of Redis")  # noqa: T201
     assert replay.steps
-
-
-@pytest.mark.parametrize(
-    ("scene", "broken"), [one[:2] for one in OPEN], ids=lambda one: getattr(one, "name", "")
-)
-async def test_redis_takes_every_step_of_an_open_defect(
-    client: RedisClient, scene: Scene, broken: str
-) -> None:
-    found = explored(scene, broken)
-    schedule = [what for what in found.schedule if not what.startswith("--")]
-
-    assert await Replay(client, scene).run_along(schedule) == found.broken
 
 
 async def test_redis_disagrees_with_a_model_that_lacks_a_fix(client: RedisClient) -> None:

@@ -27,7 +27,11 @@ FIXES = frozenset(
         "flight after a set-back",
         "delay and flight",
         "another name",
-        "look before the record",
+        "a name is used once",
+        "files of the living are kept",
+        "calm after a lapse",
+        "flight for another's partition",
+        "ours after a flight",
     }
 )
 
@@ -72,8 +76,10 @@ class Shard(NamedTuple):
     has_new_server: bool = False
     #: Partitions that nobody else has had since it had them, as far as it knows.
     ours: frozenset[int] = frozenset()
-    #: By a proposal: ticks in which requests of the owner before may still be in flight.
+    #: Those in which requests of others may still be in flight, for so many ticks.
     fresh: tuple[tuple[int, int], ...] = ()
+    #: Ticks in which it leases nothing: others may yet say which domains must rest.
+    calm: int = 0
     #: Partitions for which it has yet to publish rests; and for how many ticks it has put that off.
     unsaid: tuple[int, ...] = ()
     silent: int = 0
@@ -94,7 +100,7 @@ class Parser(NamedTuple):
     name: str
     disk: int = 0
     life: int = 0
-    #: starting, recovering, up, abandoning (its name), leaving (it cannot write), down
+    #: starting, recovering, up, abandoning (its name), down
     state: str = "starting"
     restarts: int = 0
     is_ahead: bool = False
@@ -104,8 +110,6 @@ class Parser(NamedTuple):
     held: tuple[str, ...] = ()
     rows: int = 0
     segment: int = 1
-    #: Whether it has seen that the file of the open segment is there.
-    has_looked: bool = False
     #: A recorded segment that is not renamed yet, with its pages.
     unnamed: tuple[str, tuple[str, ...]] | None = None
     known: frozenset[str] = frozenset()
@@ -165,7 +169,7 @@ class Scene:
     faults: Mapping[str, int] = field(default_factory=dict)
     #: The steps of which a copy may come late; none: any.
     late: tuple[str, ...] = ()
-    #: The fixes taken out, and proposals put in.
+    #: The fixes taken out.
     without: frozenset[str] = frozenset()
     #: 0: all states.
     depth: int = 0
@@ -224,6 +228,7 @@ def tick(world: World) -> World | None:
                 leases=leases,
                 rests=fewer(shard.rests),
                 fresh=fewer(shard.fresh),
+                calm=max(0, shard.calm - 1),
                 has_new_server=shard.has_new_server and not renews,
                 silent=shard.silent + is_late,
             )

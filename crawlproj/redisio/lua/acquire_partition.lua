@@ -10,9 +10,11 @@
 -- ARGV[7] how long a request of an owner not known to be dead may be in flight (ms)
 -- ARGV[8] now by the clock of the caller (ms)
 -- ARGV[9] the `until` of an owner that has not renewed it for as long as it may, by the caller's clock, or 0
--- ARGV[10] whether the caller was the last owner, as far as it knows: 1, 0, or '' if it has just started
+-- ARGV[10] whether the caller was the last owner, as far as it knows: 1, 0 also for the partition of a shard
+--          that is absent, or '' if it has just started
 -- ARGV[11] the run id of the Redis in which the run was created, '' if unknown
--- returns {epoch, number of the last lease, leases returned, now},
+-- returns {epoch, number of the last lease, leases returned, now,
+--          ms in which requests of others may be in flight},
 --         or {'', owner, ms until it is free, until}
 local wall = clock(ARGV[2])
 local meta = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'until', 'number',
@@ -28,7 +30,7 @@ local now = partition_time(ARGV[2], meta[5], meta[6], meta[7], ARGV[8])
 local server = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 redis.call('HSET', KEYS[1], 'until', wall + ARGV[3],
   'clock', now, 'wall', wall, 'mine', ARGV[8], 'server', server)
-if owner == ARGV[1] then return {meta[2], number, 0, now} end
+if owner == ARGV[1] then return {meta[2], number, 0, now, 0} end
 local epoch = (string.match(meta[2] or '0', '^%d+') + 1) .. ':' .. ARGV[1]
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'epoch', epoch, 'sleep', 0)
 
@@ -40,6 +42,7 @@ local function rest(domain, least)
   return state
 end
 local flight = is_dead and 0 or tonumber(ARGV[7])
+local others = owner ~= '' and flight or 0
 local leased = redis.call('ZREVRANGE', KEYS[4], 0, -1)
 for _, token in ipairs(leased) do
   local lane, domain, entry = read_lease(token)
@@ -61,12 +64,12 @@ if #leased > 0 then
   redis.call('HINCRBY', KEYS[1], 'reclaimed', #leased)
 end
 local before = meta[8] or ARGV[11]
-if before == server or before == '' then return {epoch, number, #leased, now} end
+if before == server or before == '' then return {epoch, number, #leased, now, others} end
 -- Another server than the last time may have lost requests of a moment ago: every domain rests. If an owner
 -- that is lost, too, may have requests in flight, for as long as these take; else until all those that are
 -- alive have said which domains must rest.
-local least = ARGV[10] == '0' and tonumber(ARGV[7]) or owner ~= '' and ARGV[10] == '' and flight or 0
-least = math.max(least, 2000)
+if ARGV[10] ~= '' then others = ARGV[10] == '0' and tonumber(ARGV[7]) or 0 end
+local least = math.max(others, 2000)
 -- Also those that are not known here any more.
 redis.call('HSET', KEYS[1], 'rested', now + least + ARGV[4])
 for _, domain in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
@@ -74,4 +77,4 @@ for _, domain in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   redis.call('HSET', KEYS[3], domain, write_domain(state))
   redis.call('ZADD', KEYS[2], state.next, domain)
 end
-return {epoch, number, #leased, now}
+return {epoch, number, #leased, now, others}

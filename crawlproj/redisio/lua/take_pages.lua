@@ -4,17 +4,17 @@
 -- KEYS[3] parsers  hash  parser -> heartbeat
 -- KEYS[4] counters hash  counter -> number
 -- KEYS[5] run      hash  created_ms
--- ARGV[1] parser  ARGV[2] its heartbeat  ARGV[3] pages it holds already  ARGV[4] most pages to take
--- ARGV[5] bytes after which to stop
+-- ARGV[1] parser  ARGV[2] pages it holds already  ARGV[3] most pages to take
+-- ARGV[4] bytes after which to stop
 -- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was reclaimed
-local held, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+local held, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 local length = redis.call('LLEN', KEYS[2])
-if length < held then
+-- A list without a registered parser would never be reclaimed; and a copy of this call that comes late, after
+-- the list was reclaimed, must not fill it again.
+if length < held or redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then
   return redis.error_reply('FENCED the pages of parser ' .. ARGV[1] .. ' were reclaimed while it was silent')
 end
 write_when_full(KEYS[1])
--- A list without a registered parser would never be reclaimed, and its pages would be lost.
-redis.call('HSETNX', KEYS[3], ARGV[1], ARGV[2])
 -- Longer than what it holds: an earlier answer was lost; return it again.
 if length == held then
   local bytes = 0
@@ -22,7 +22,7 @@ if length == held then
     local page = redis.call('LMOVE', KEYS[1], KEYS[2], 'LEFT', 'RIGHT')
     if not page then break end
     bytes = bytes + #page
-    if bytes >= tonumber(ARGV[5]) then break end
+    if bytes >= tonumber(ARGV[4]) then break end
   end
   if bytes > 0 then redis.call('HINCRBY', KEYS[4], 'queued_bytes', -bytes) end
 end

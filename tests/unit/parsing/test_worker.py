@@ -541,6 +541,9 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         monkeypatch.setattr(dying._queue, "commit", commit_and_die)
     with pytest.raises(PowerCut):
         await dying.run()
+    for lock in dying._segment._locks:
+        os.close(lock)
+    dying._segment._locks = []
     record = PageQueue(client, RUN)
     await record.reclaim_dead(await record.now_ms() + 60_000, 30_000)
 

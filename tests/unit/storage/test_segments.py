@@ -11,7 +11,8 @@ import pytest
 
 from crawlproj.errors import CrawlError, StoreUnavailable
 from crawlproj.observe import crashpoints
-from crawlproj.storage import read_pages
+from crawlproj.storage import partfile, read_pages
+from crawlproj.storage.partfile import lock_file
 from crawlproj.storage.query import QueryResult
 from crawlproj.storage.segments import SegmentWriter, published, recover, unfinished, withdraw
 from crawlproj.storage.sink import SINKS
@@ -47,6 +48,13 @@ class Record:
 
 async def refuse(segment: str, rows: int) -> None:
     raise CrawlError("no")
+
+
+def unlock(writer: SegmentWriter) -> None:
+    """What the kernel does when its process ends."""
+    for lock in writer._locks:
+        os.close(lock)
+    writer._locks = []
 
 
 def urls(directory: Path) -> list[str]:
@@ -244,6 +252,7 @@ async def test_a_crash_at_any_point_leaves_all_files_of_a_segment_or_none(
         await writer.commit(record)
     except PowerCut:
         pass
+    unlock(writer)
     left = unfinished(tmp_path)
 
     recover(left, living=set(), recorded=set(record.segments))
@@ -271,10 +280,44 @@ async def test_recovery_discards_what_a_dead_parser_did_not_record(
     writer: SegmentWriter, tmp_path: Path, a_page: MakePage
 ) -> None:
     writer.append(*a_page())
+    unlock(writer)
 
     recover(unfinished(tmp_path), living={"p-2"}, recorded=set())
 
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_recovery_leaves_the_segment_of_a_parser_that_is_only_silent(
+    record: Record, tmp_path: Path, a_page: MakePage, is_closed: bool
+) -> None:
+    """If Redis is set back, it may have forgotten by then that it took the pages from it."""
+    writer = SegmentWriter(tmp_path, "p", ALL)
+    writer.append(*a_page("http://a.test/1"))
+    if is_closed:
+        with pytest.raises(CrawlError):
+            await writer.commit(refuse)
+
+    recover(unfinished(tmp_path), living=set(), recorded=set())
+    await writer.commit(record)
+
+    assert urls(tmp_path) == ["http://a.test/1"]
+    assert len(names(tmp_path)) == len(ALL)
+
+
+async def test_a_file_that_was_removed_before_it_was_locked_is_not_recorded(
+    tmp_path: Path, a_page: MakePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock_too_late(path: Path) -> int | None:
+        lock = lock_file(path)
+        path.unlink()
+        return lock
+
+    monkeypatch.setattr(partfile, "lock_file", lock_too_late)
+    writer = SegmentWriter(tmp_path, "p", ("jsonl",))
+
+    with pytest.raises(StoreUnavailable, match="took this one for dead"):
+        writer.append(*a_page())
 
 
 async def test_recovery_leaves_the_open_segment_of_a_living_parser(
