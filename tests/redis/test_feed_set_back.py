@@ -10,7 +10,7 @@ import pytest
 from crawlproj.errors import EXIT_FENCED, Replaced, SetBack
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
-from crawlproj.model.records import Candidate
+from crawlproj.model.records import Candidate, Lease
 from crawlproj.politeness.pacing import DelayRules, Ending
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -305,6 +305,59 @@ async def test_a_partition_released_in_the_lost_time_is_not_taken_back_at_once(
     # The other shard's request may still be on its way.
     [due_s] = await ready_in_s(shards, domain)
     assert 90 < due_s <= 100
+
+
+# -- a shard that was away --
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_shard_that_was_away_requests_nothing_until_others_have_said_which_domains_rest(
+    shards: Shards, is_restarted: bool
+) -> None:
+    """Another shard may have had its domains, in what a restarted Redis has lost."""
+    await shards.admit(*sites(3))
+    shard = await shards.open(limits=LONG)
+    await until(lambda: shard.held == 3)
+    in_flight = shard.dispatcher.take()
+    assert isinstance(in_flight, Lease)
+
+    shard.skew_s += 40
+    if is_restarted:
+        shards.client.server = "another"
+    shard.feed._stir.set()
+    await until(lambda: shard.feed.heartbeat_age_s < 30)
+    held = shard.held
+    shard.fetch(in_flight, page=b"kept")
+    await until(lambda: not shard.dispatcher.leases.unsent)
+    left = shard.held
+    shard.skew_s += 4
+    shard.feed._stir.set()
+    again = await shard.take_some(2)
+
+    assert {lease.url for lease in again} == {*sites(3)} - {in_flight.url}
+    assert (held, left) == ((1, 0) if is_restarted else (3, 2))
+    assert await shards.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"kept"]
+
+
+async def test_the_partition_of_an_absent_shard_rests_for_a_flight_if_redis_was_restarted(
+    shards: Shards, bystander: RedisClient
+) -> None:
+    """It may be suspended, with a request that Redis has forgotten; and so after the next set-back."""
+    await shards.run.set_shards(2)
+    url = next(url for url in sites(20) if partition_of(url[8:].rstrip("/0"), PARTITIONS) % 2 == 0)
+    await shards.admit(url)
+    for partition in range(PARTITIONS):
+        await bystander.command("HSET", keys.meta(RUN, partition), "server", "earlier")
+    shard = await shards.open(1, limits=replace(LIMITS, flight_s=100.0))
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
+
+    rested = [await bystander.command("HGET", keys.meta(RUN, p), "rested") for p in range(PARTITIONS)]
+    shard.feed._holdings.start_over()
+
+    [due_s] = await ready_in_s(shards, url[8:].rstrip("/0"))
+    assert 90 < due_s <= 100
+    assert len({int(at_ms) // 50_000 for at_ms in rested}) == 2
+    assert set(shard.feed._holdings._ours) == {p for p in range(PARTITIONS) if p % 2}
 
 
 # -- the shard's number --
