@@ -48,7 +48,8 @@ PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-re
 # parser, the simulated web, reports, import contracts. Fewer examples of each property. What is left hardly waits, and
 # every process more has to collect it.
 LONG = tests/unit/simweb/* tests/unit/report/* tests/unit/observe/test_endpoint.py tests/unit/supervisor/test_forkpool.py \
-	tests/house/test_imports.py $(patsubst %,tests/redis/test_%.py,feed* client embedded inline_parser) \
+	tests/house/test_imports.py \
+	$(patsubst %,tests/redis/test_%.py,feed* client dead_letters_on_disk embedded inline_parser short_of_room) \
 	$(patsubst %,tests/unit/parsing/test_%.py,extractor guard hostile reader second_opinion)
 quick: AT_ONCE = auto
 quick: $(DEV_READY) $(READER)

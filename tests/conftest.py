@@ -15,6 +15,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from crawlproj.parsing import worker
 from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
 from tests.ports import HeldPorts
@@ -95,6 +96,13 @@ def root_log_level() -> Iterator[None]:
     level = logging.root.level
     yield
     logging.root.setLevel(level)
+
+
+@pytest.fixture
+def quick_parsers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsers of this process wait at an empty queue for a moment only."""
+    monkeypatch.setattr(worker, "_IDLE_S", 0.05)
+    monkeypatch.setattr(worker, "_SOON_S", 0.05)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from tests.redis.setbacks import Backup
 
+pytestmark = pytest.mark.usefixtures("quick_parsers")
+
 RUN = "web"
 PARTITIONS = 2
 URLS = [f"http://a.test/{number}" for number in range(3)]

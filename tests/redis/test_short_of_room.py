@@ -26,6 +26,8 @@ from crawlproj.storage import read_pages
 from tests.conftest import RedisServer
 from tests.redis.shards import LONG, PARTITIONS, RUN, QueueLimits, Shard, Shards, sites, until
 
+pytestmark = pytest.mark.usefixtures("quick_parsers")
+
 LIMITS = replace(LONG, queue=QueueLimits(1000, 2000, redis_share=0.9))
 HUBS, LINKS = 20, 300
 

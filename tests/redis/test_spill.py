@@ -33,6 +33,8 @@ from crawlproj.runs.overview import overview_of
 from crawlproj.storage import read_pages
 from tests.conftest import RedisServer
 
+pytestmark = pytest.mark.usefixtures("quick_parsers")
+
 RUN = "web"
 PARTITIONS = 4
 MakeParser = Callable[..., Parser]

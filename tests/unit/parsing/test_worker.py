@@ -32,6 +32,8 @@ from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import unfinished
 
+pytestmark = pytest.mark.usefixtures("quick_parsers")
+
 RUN = "web"
 PARTITIONS = 4
 Make = Callable[..., Parser]
