@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from crawlproj.observe.crashpoints import LEADER_POINTS, PARSER_POINTS, SHARD_POINTS
-from tests.e2e.test_crash_points import CASES
+from tests.e2e import test_crash_points, test_crash_points_of_parsers, test_crash_points_of_supervisors
 
 PACKAGE = Path(__file__).parents[2] / "crawlproj"
+CASES = {
+    **test_crash_points.CASES,
+    **test_crash_points_of_parsers.CASES,
+    **test_crash_points_of_supervisors.CASES,
+}
 #: What each case must die at.
 POINTS_OF = {
     "shard": {*SHARD_POINTS, *LEADER_POINTS},
