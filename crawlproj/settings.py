@@ -33,6 +33,8 @@ DOWNLOAD_DELAY_JITTER = 0.0
 
 #: How many domains a shard fetches from at once, one request each.
 CONCURRENT_REQUESTS = 128
+#: In Scrapy's own tools (docs/tools.md); a run has "concurrency" in DOWNLOAD_SLOTS.
+CONCURRENT_REQUESTS_PER_DOMAIN = 1
 #: Fetch pages directly where nothing is missed by it (docs/direct.md); CRAWL_DIRECT=0 in the environment: never.
 CRAWL_DIRECT = os.environ.get("CRAWL_DIRECT", "1") != "0"
 DOWNLOAD_TIMEOUT = 30
@@ -90,5 +92,9 @@ TELNETCONSOLE_ENABLED = False
 REMOTE_CONTROL_ENABLED = False
 
 LOG_LEVEL = "INFO"
-#: Text at a terminal, JSON elsewhere (CRAWL_LOG); files are rotated.
-ADDONS = {"crawlproj.extensions.logs.ProcessLog": 0}
+ADDONS = {
+    #: Text at a terminal, JSON elsewhere (CRAWL_LOG); files are rotated.
+    "crawlproj.extensions.logs.ProcessLog": 0,
+    #: `scrapy shell`, `fetch`, `parse` and the like need no run and no Redis (docs/tools.md).
+    "crawlproj.extensions.tools.ToolSettings": 1000,
+}

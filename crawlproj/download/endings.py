@@ -22,9 +22,11 @@ from crawlproj.politeness.pacing import Ending, Trouble
 
 #: We did not want the response, or its rest: the site is fine, and a retry would end the same way.
 _UNWANTED = (IgnoreRequest, DownloadCancelledError)
+#: The same every time, whatever the site does.
+FINAL = (AddressRefusedError, BadRequestError, CertificateError, HeadersTooLargeError)
 #: What an error means; the first that fits. Anything else is trouble with the answer.
 _MEANINGS: tuple[tuple[Trouble, tuple[type[Exception], ...]], ...] = (
-    (Trouble.FINAL, (AddressRefusedError, BadRequestError, CertificateError, HeadersTooLargeError)),
+    (Trouble.FINAL, FINAL),
     (Trouble.PAGE, (ResponseDataLossError, BadResponseError)),
     (
         Trouble.SITE,

@@ -29,6 +29,8 @@ from crawlproj.download.client import (
     target_of,
     write_request,
 )
+from crawlproj.download.endings import FINAL
+from crawlproj.download.guard import NoContactError
 from crawlproj.download.wire import Head
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,14 @@ class HttpHandler(BaseDownloadHandler):
         self._client = client_of(crawler)
 
     async def download_request(self, request: Request) -> Response:
+        try:
+            return await self._download(request)
+        except (*FINAL, NoContactError):
+            # Scrapy's retry middleware would send it again, twice.
+            request.meta["dont_retry"] = True
+            raise
+
+    async def _download(self, request: Request) -> Response:
         meta = request.meta
         if meta.get("proxy"):
             return await self._download_by_proxy(request)
