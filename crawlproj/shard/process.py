@@ -16,13 +16,15 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider
 
 from crawlproj.config import load_config
 from crawlproj.download.client import client_of, connections_of
-from crawlproj.errors import BadArgument, CrawlError, Fenced, RedisUnreachable
+from crawlproj.errors import BadArgument, CrawlError, Fenced, RedisUnreachable, RequestNotSerialisable
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.ownership import ShardNumber
+from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
+from crawlproj.model.urls import domain_of
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Run, RunState
@@ -39,6 +41,7 @@ from crawlproj.shard.background import (
 from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, set_context
 from crawlproj.shard.direct import DirectFetches
+from crawlproj.shard.kept import KeptRequests
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
 from crawlproj.shard.start_urls import read_start_urls
@@ -119,7 +122,8 @@ class ShardProcess:
         set_context(self._crawler, context)
         if config.ip_delay:
             client_of(self._crawler).address_gate = AddressGate(client, run.name, config.ip_delay)
-        self._fetches = choose_way(self._crawler, spider, context, self._count, self._on_closing)
+        self._kept = KeptRequests(self._crawler.request_fingerprinter, self._is_ours)
+        self._fetches = choose_way(self._crawler, spider, context, self._kept, self._count, self._on_closing)
         await self._join_run(feed)
         self._start_tasks(feed, arguments.start_urls_key)
         self._restore_collector = tune_collector()
@@ -223,23 +227,37 @@ class ShardProcess:
         return self._fetches.next_request() if self._fetches is not None else None
 
     def admit(self, request: Request) -> bool:
-        """Admit a request in the feed's next turn. Returns False when the shard could not start.
+        """Admit a request in the feed's next turn; one that cannot be stored is kept in memory.
 
-        Raises BadUrl or RequestNotSerialisable.
+        Returns False for a duplicate among those, and when the shard could not start. Raises BadUrl, or
+        RequestNotSerialisable for a request to be kept that would come back to another shard.
         """
         if self.dispatcher is None:
             return False
-        self.dispatcher.add([self._candidate_of(request)])
-        return True
+        candidate: Candidate | None
+        try:
+            candidate = self._candidate_of(request)
+        except RequestNotSerialisable as exc:
+            self._count("scheduler/unserializable")
+            candidate = self._kept.keep(request, exc)
+        if candidate is not None:
+            self.dispatcher.add([candidate])
+        return candidate is not None
 
     @property
     def has_work(self) -> bool:
         return self.dispatcher is not None and not self._is_over and self.dispatcher.has_work
 
     def _candidate_of(self, request: Request) -> Candidate:
-        fingerprinter = self._crawler.request_fingerprinter
-        assert fingerprinter is not None
-        return candidate_of(request, self._spider, fingerprinter)
+        return candidate_of(request, self._spider, self._crawler.request_fingerprinter)
+
+    def _is_ours(self, url: str) -> bool:
+        """Whether this shard fetches *url*, or may: every shard makes the start requests."""
+        feed = self._feed
+        assert feed is not None
+        if not seams.start_is_exhausted(self._engine):
+            return True
+        return partition_of(domain_of(url), self._run.partitions) in feed.partitions
 
     # -- while it runs --
 

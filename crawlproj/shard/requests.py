@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -38,6 +41,12 @@ def encode_request(request: Request, spider: Spider) -> dict[str, Any]:
             f"{request} cannot wait in the frontier: its {part} is {value!r}, not a method of the spider "
             f"{spider.name!r}. Make it one."
         ) from exc
+    kind = values.get("_class")
+    if kind is not None and _class_of(kind, spider) is not type(request):
+        raise RequestNotSerialisable(
+            f"{request} cannot wait in the frontier: its class {kind} is not found by that name. "
+            "Define it at the top of a module."
+        )
     values["meta"] = {name: value for name, value in values["meta"].items() if name not in _PASSING_META}
     return {
         name: _plain(value, request, name)
@@ -49,19 +58,28 @@ def encode_request(request: Request, spider: Spider) -> dict[str, Any]:
 def decode_request(url: str, parts: Mapping[str, Any], spider: Spider) -> Request:
     """Undo `encode_request`."""
     values = {name: _restored(value) for name, value in parts.items()}
-    _check_class(values.get("_class"), spider)
+    kind = values.get("_class")
+    if kind is not None and _class_of(kind, spider) is None:
+        raise ValueError(f"its class {kind!r} is not a request that is known here")
     return request_from_dict({"url": url, **values}, spider=spider)
 
 
 def candidate_of(request: Request, spider: Spider, fingerprinter: RequestFingerprinterProtocol) -> Candidate:
     """Return *request* as a candidate. Raises BadUrl or RequestNotSerialisable."""
     extra = Extra(request=encode_request(request, spider))
+    mark = mark_of(request, fingerprinter)
+    return Candidate(canonicalise(request.url), depth_of(request), request.priority, extra, mark)
+
+
+def mark_of(request: Request, fingerprinter: RequestFingerprinterProtocol) -> int:
+    """Return what makes *request* a duplicate of another one."""
     if request.dont_filter:
-        mark = new_mark()
-    else:
-        mark = int.from_bytes(fingerprinter.fingerprint(request)[:8], "big") >> 1
-    depth = int(request.meta.get("depth", 0))
-    return Candidate(canonicalise(request.url), depth, request.priority, extra, mark)
+        return new_mark()
+    return int.from_bytes(fingerprinter.fingerprint(request)[:8], "big") >> 1
+
+
+def depth_of(request: Request) -> int:
+    return int(request.meta.get("depth", 0))
 
 
 class BodyLimits(NamedTuple):
@@ -80,13 +98,19 @@ def body_limits(lease: Lease, config: Config) -> BodyLimits:
     return BodyLimits(config.max_body, config.content_types, is_last_attempt)
 
 
-def _check_class(name: str | None, spider: Spider) -> None:
-    """Refuse a foreign request class: write access to Redis must not allow choosing code."""
-    if name is None or name.startswith("scrapy."):
-        return
-    package = type(spider).__module__.partition(".")[0]
-    if name.partition(".")[0] != package:
-        raise ValueError(f"its class {name!r} is neither Scrapy's nor of the package {package!r}")
+def _class_of(name: str, spider: Spider) -> type[Request] | None:
+    """Return the request class of that name, None if there is none that may be used.
+
+    Write access to Redis must not allow choosing code: nothing is imported but from Scrapy and from the
+    package of the spider, and everything must be a request.
+    """
+    module, _, attribute = name.rpartition(".")
+    own = type(spider).__module__.partition(".")[0]
+    if module.partition(".")[0] in ("scrapy", own):
+        with suppress(ImportError):
+            import_module(module)
+    found = getattr(sys.modules.get(module), attribute, None)
+    return found if isinstance(found, type) and issubclass(found, Request) else None
 
 
 def _plain(value: Any, request: Request, part: str) -> Any:

@@ -22,6 +22,7 @@ from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.model.records import Lease, Outcome, Settlement
 from crawlproj.shard import seams
 from crawlproj.shard.context import PageSpider
+from crawlproj.shard.kept import KeptRequests, is_kept
 from crawlproj.shard.requests import SETTLEMENT, decode_request
 from crawlproj.shard.robotstxt import ROBOTS_CUT
 
@@ -53,6 +54,7 @@ class StockFetches:
     engine: ExecutionEngine
     spider: Spider
     dispatcher: Dispatcher
+    kept: KeptRequests
     fetch_robots: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]]
     count: Callable[..., None]
     most: int
@@ -75,6 +77,9 @@ class StockFetches:
                 task.add_done_callback(self._on_robots_done)
                 continue
             try:
+                if is_kept(target) and self.kept.find(target) is None:
+                    self._miss(target)
+                    continue
                 return self._request_of(target)
             except Exception as exc:  # noqa: BLE001  # the spider's code may have changed since the request was stored
                 logger.error("lease dropped: cannot make a request for %s: %r", target.url, exc)
@@ -97,17 +102,28 @@ class StockFetches:
 
     def _request_of(self, lease: Lease) -> Request:
         spider = self.spider
-        if isinstance(spider, PageSpider):
+        request = self.kept.find(lease)
+        if request is None and isinstance(spider, PageSpider):
             request = spider.request_of(lease)
-        else:
+        elif request is None:
             request = decode_request(lease.url, lease.extra.request, spider)
         request.meta.update(_PACED)
         request.meta["depth"] = lease.depth
         request.meta[SETTLEMENT] = Settlement(lease, Outcome.DONE)
         return request
 
+    def _miss(self, lease: Lease) -> None:
+        """End a lease whose request another process kept."""
+        if seams.start_is_exhausted(self.engine):
+            logger.error("request lost: %s was kept in the memory of a process that has ended", lease.url)
+            self.dispatcher.settle(Settlement(lease, Outcome.FAILED, "request_lost"))
+        else:
+            # A start request, perhaps, that is still to be yielded again.
+            self.dispatcher.settle(Settlement(lease, Outcome.RETRY, "retry_request", is_attempt=False))
+
     def _on_leave(self, request: Request) -> None:
         """The engine is done with a request."""
         settlement = request.meta.get(SETTLEMENT)
         if isinstance(settlement, Settlement):
             self.dispatcher.settle(settlement)
+            self.kept.drop(settlement.lease)

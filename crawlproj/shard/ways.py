@@ -19,6 +19,7 @@ from crawlproj.shard import seams
 from crawlproj.shard.context import PageSpider, ShardContext
 from crawlproj.shard.direct import CountedExchange, DirectFetches, RequestWriter
 from crawlproj.shard.fetch import Fetcher
+from crawlproj.shard.kept import KeptRequests
 from crawlproj.shard.robotstxt import RobotsTxt
 from crawlproj.shard.stock import StockFetches, exchange_by_engine, write_robots
 
@@ -59,6 +60,7 @@ def choose_way(
     crawler: Crawler,
     spider: Spider,
     context: ShardContext,
+    kept: KeptRequests,
     count: Callable[..., None],
     on_closing: Callable[[], None],
 ) -> DirectFetches | StockFetches:
@@ -90,7 +92,7 @@ def choose_way(
         write=write_robots, exchange=partial(exchange_by_engine, engine), count=lambda name: None
     )
     fetch = fetcher.fetch_safely
-    return StockFetches(engine, spider, dispatcher, fetch, count, most=most, on_closing=on_closing)
+    return StockFetches(engine, spider, dispatcher, kept, fetch, count, most=most, on_closing=on_closing)
 
 
 def reason_against(crawler: Crawler) -> str:

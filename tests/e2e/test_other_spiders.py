@@ -109,8 +109,8 @@ class Mine(Spider):
     assert error_lines(process.log) == []
 
 
-def test_a_request_that_is_not_json_is_one_clear_line_and_the_rest_continues(
-    spider: Callable[..., Any], items: Callable[[], list[dict[str, Any]]]
+def test_requests_that_are_not_json_stay_in_the_process_and_are_fetched(
+    spider: Callable[..., Any], items: Callable[[], list[dict[str, Any]]], echo: Any
 ) -> None:
     process = spider("""
 class Mine(Spider):
@@ -120,32 +120,73 @@ class Mine(Spider):
         raise AssertionError("not the way of this Scrapy")
 
     async def start(self):
-        yield Request(SITE + "/lambda", callback=lambda response: None)
+        class Special(Request):
+            pass
+
+        yield Request(SITE + "/lambda", callback=lambda response: self.parse(response, "lambda"))
+        yield Request(SITE + "/lambda", callback=lambda response: self.parse(response, "twice"))
         yield Request(SITE + "/errback", errback=print)
         yield Request(SITE + "/object", meta={"deep": [{"spider": self}]})
-        yield Request(SITE + "/kwargs", cb_kwargs={"tags": {1, 2}})
+        yield Request(SITE + "/kwargs", cb_kwargs={"by": {1}})
+        yield Special(SITE + "/class")
         yield Request(SITE + "/fine")
 
-    def parse(self, response):
-        yield {"url": response.url}
-        if "more" not in response.url:
-            yield response.follow("/bad-more", callback=lambda response: None)
-            yield response.follow("/more")
+    def parse(self, response, by="parse"):
+        deep = response.meta.get("deep")
+        yield {"path": response.url.removeprefix(SITE), "by": str(by)}
+        assert deep is None or deep[0]["spider"] is self
+        if response.url.endswith("/lambda"):
+            yield response.follow("/more", callback=lambda response: self.parse(response, "more"))
+            yield response.follow("/moved", callback=lambda response: self.parse(response, "moved"))
 """)
+    echo.answers["/moved"] = [(302, {"Location": "/target"}, b"")]
 
     assert process.wait() == 0, process.log
 
-    lines = error_lines(process.log)
-    named = [re.search(r"<GET http://[^/]+/(\S+)> cannot wait .*?: its (\S+) is", line) for line in lines]
-    assert [match and match.groups() for match in named] == [
-        ("lambda", "callback"),
-        ("errback", "errback"),
-        ("object", "meta['deep'][0]['spider']"),
-        ("kwargs", "cb_kwargs['tags']"),
-        ("bad-more", "callback"),
-    ]
-    assert "Traceback" not in process.log
-    assert sorted(item["url"].rpartition("/")[2] for item in items()) == ["fine", "more"]
+    assert {item["path"]: item["by"] for item in items()} == {
+        "/lambda": "lambda",
+        "/errback": "parse",
+        "/object": "parse",
+        "/kwargs": "{1}",
+        "/class": "parse",
+        "/fine": "parse",
+        "/more": "more",
+        "/target": "moved",
+    }
+    assert len(items()) == len(echo.asked()) - 1  # the redirect
+    assert min(echo.gaps_s()) >= 0.05
+    assert error_lines(process.log) == []
+    [warning] = [line for line in process.log.splitlines() if "] WARNING: " in line]
+    assert re.search(r"<GET http://[^/]+/lambda> cannot wait .*: its callback is .*lost", warning)
+
+
+def test_of_the_requests_in_a_killed_process_those_of_start_are_fetched_and_others_reported(
+    spider: Callable[..., Any], wait_for: Callable[..., Any], echo: Any
+) -> None:
+    text = """
+class Mine(Spider):
+    name = "mine"
+
+    async def start(self):
+        for number in range(12):
+            yield Request(f"{SITE}/{number}", callback=lambda response: self.parse(response))
+
+    def parse(self, response):
+        yield response.follow(f"{response.url}/child", callback=lambda response: None, priority=-5)
+"""
+    first = spider(text)
+    wait_for(lambda: len(echo.asked()) >= 4, "some pages are fetched")
+
+    first.kill()
+    killed_at = len(echo.asked())
+    second = spider(text)
+
+    assert second.wait() == 0, second.log
+    paths = [seen.path for seen in echo.asked()]
+    assert {path for path in paths if not path.endswith("/child")} == {f"/{number}" for number in range(12)}
+    lost = [line for line in error_lines(second.log) if "request lost" in line]
+    assert 0 < len(lost) <= killed_at
+    assert len(lost) == len(error_lines(second.log)) == 12 - len([p for p in paths if p.endswith("/child")])
 
 
 def test_higher_priorities_go_first_and_dont_filter_goes_twice(spider: Callable[..., Any], echo: Any) -> None:

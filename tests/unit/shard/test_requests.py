@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -131,11 +133,40 @@ def test_a_callback_that_is_not_a_method_of_the_spider_is_refused(spider: Shop) 
         encode_request(Request("https://a.test/", callback=lambda response: None), spider)
 
 
-def test_a_class_that_is_not_the_spiders_is_refused() -> None:
-    spider = Shop()
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess.Popen",
+        "scrapy.utils.misc.load_object",
+        "scrapy.spiders.Spider",
+        "tests.unit.shard.test_requests.Shop",
+        "antigravity.Request",
+        "Request",
+    ],
+)
+def test_a_class_that_is_no_request_is_refused_and_not_imported(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is not a request"):
+        decode_request("https://a.test/", {"_class": name}, Shop())
 
-    with pytest.raises(ValueError, match=r"subprocess\.Popen"):
-        decode_request("https://a.test/", {"_class": "subprocess.Popen"}, spider)
+    assert "antigravity" not in sys.modules
+
+
+def test_a_request_of_a_package_that_the_spider_imported_keeps_its_class(
+    spider: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = ModuleType("rendering")
+    package.RenderedRequest = type("RenderedRequest", (Request,), {"__module__": "rendering"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rendering", package)
+
+    assert type(there_and_back(package.RenderedRequest("https://a.test/"), spider)) is package.RenderedRequest
+
+
+def test_a_request_whose_class_has_no_place_in_a_module_is_refused(spider: Shop) -> None:
+    class Inner(Request):
+        pass
+
+    with pytest.raises(RequestNotSerialisable, match=r"its class .*Inner is not found by that name"):
+        encode_request(Inner("https://a.test/"), spider)
 
 
 def test_a_request_that_is_not_filtered_has_a_mark_of_its_own(spider: Shop) -> None:

@@ -42,6 +42,8 @@ def crawler_with(**changed: object) -> Crawler:
     # No reactor in the test's process.
     settings.update({"TWISTED_REACTOR_ENABLED": False, **changed}, priority="cmdline")
     crawler = Crawler(WebSpider, settings)
+    # As in `scrapy crawl`; without it, this would be one of Scrapy's tools.
+    crawler.crawling = True
     crawler._apply_settings()
     crawler.spider = crawler._create_spider()
     crawler.engine = ExecutionEngine(crawler, lambda _: None)

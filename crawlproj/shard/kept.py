@@ -1,0 +1,69 @@
+"""Requests that cannot be stored, such as one whose callback is a lambda: they stay in their process.
+
+In the frontier a candidate takes their place, and waits for its domain's turn as all others do. When its
+lease comes back, the request is found here by its mark. What is here is lost when the process ends, except
+start requests: a spider that is started again yields them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from scrapy import Request
+from scrapy.utils.request import RequestFingerprinterProtocol
+
+from crawlproj.errors import RequestNotSerialisable
+from crawlproj.model.extra import Extra
+from crawlproj.model.records import Candidate, Lease
+from crawlproj.model.urls import canonicalise
+from crawlproj.shard.requests import depth_of, mark_of
+
+logger = logging.getLogger(__name__)
+
+#: The part of a stored request that is its mark, in place of all other parts.
+_KEPT = "kept"
+
+
+class KeptRequests:
+    """The requests of one spider that are kept. *is_ours*: whether the lease of a URL comes back to us."""
+
+    def __init__(self, fingerprinter: RequestFingerprinterProtocol, is_ours: Callable[[str], bool]) -> None:
+        self._fingerprinter = fingerprinter
+        self._is_ours = is_ours
+        self._requests: dict[int, Request] = {}
+        #: The marks of all that were ever kept, against duplicates.
+        self._seen: set[int] = set()
+
+    def keep(self, request: Request, why: RequestNotSerialisable) -> Candidate | None:
+        """Keep *request*, and return the candidate in its place; None for a duplicate.
+
+        Raises BadUrl, and *why* if its lease would go to another shard.
+        """
+        url = canonicalise(request.url)
+        if not self._is_ours(url):
+            raise RequestNotSerialisable(f"{why} Only its own shard could keep it, and this is another one.")
+        mark = mark_of(request, self._fingerprinter)
+        if mark in self._seen:
+            return None
+        if not self._seen:
+            logger.warning(
+                "%s It is kept in memory, as are all such requests (logged once). When this process ends, "
+                "those that start() does not yield again are lost.",
+                why,
+            )
+        self._seen.add(mark)
+        self._requests[mark] = request
+        return Candidate(url, depth_of(request), request.priority, Extra(request={_KEPT: mark}), mark)
+
+    def find(self, lease: Lease) -> Request | None:
+        """Return the request of *lease*; None if it was stored, or if another process has kept it."""
+        return self._requests.get(lease.extra.request.get(_KEPT, 0))
+
+    def drop(self, lease: Lease) -> None:
+        """Forget the request of *lease*, whose end has come."""
+        self._requests.pop(lease.extra.request.get(_KEPT, 0), None)
+
+
+def is_kept(lease: Lease) -> bool:
+    return _KEPT in lease.extra.request
