@@ -45,6 +45,8 @@ DEPTH_LIMIT = 0
 
 #: None: an embedded Redis is started under CRAWL_DATA. Otherwise "redis://:password@host:6379/0".
 REDIS_URL = os.environ.get("REDIS_URL") or None
+#: The redis-server to start there; None: the newest on this machine that can read its data.
+REDIS_SERVER = os.environ.get("REDIS_SERVER") or None
 #: A file with its password, to keep that out of the URL in containers.
 REDIS_PASSWORD_FILE = os.environ.get("REDIS_PASSWORD_FILE") or None
 CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"

@@ -279,6 +279,11 @@ class Config:
     redis_url: str | None = theirs(
         None, "The Redis server; the default is an embedded one in CRAWL_DATA.", secret=True
     )
+    redis_server: str | None = theirs(
+        None,
+        "The redis-server to start without REDIS_URL; the default is the newest on this machine that can "
+        "read the data in CRAWL_DATA.",
+    )
     redis_params: Mapping[str, Any] = theirs({}, "Additional options for the Redis client.", secret=True)
     redis_password_file: str | None = theirs(
         None, "A file that contains the Redis password, to keep it out of REDIS_URL and REDIS_PARAMS."

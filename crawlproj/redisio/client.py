@@ -23,8 +23,9 @@ from crawlproj.redisio import embedded
 from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_read_only, is_temporary, text_of
 from crawlproj.redisio.connection import Argument, Command, Connector, exchange
 from crawlproj.redisio.retry import ANSWER_S, Retry
-from crawlproj.redisio.room import Memory
+from crawlproj.redisio.room import Memory, info_fields
 from crawlproj.redisio.scripts import BadScript, Scripts
+from crawlproj.redisio.servers import OLDEST_VERSION
 from crawlproj.redisio.subscription import Subscription
 from crawlproj.redisio.witness import Witness
 
@@ -58,12 +59,12 @@ class RedisClient:
         params: Mapping[str, object],
         wait_s: float,
         data_dir: Path | None,
+        server: str | None,
         scripts: Scripts,
     ) -> None:
         self._connector = Connector(url, params)
         self.where = self._connector.where
-        self.retry = Retry(self.where, wait_s, data_dir)
-        #: Where the embedded server lives; None for any other server.
+        self.retry = Retry(self.where, wait_s, data_dir, server)
         self._data_dir = data_dir
         self._scripts = scripts
         self._slots = asyncio.Semaphore(CONNECTIONS)
@@ -82,15 +83,18 @@ class RedisClient:
         *,
         url: str | None,
         data_dir: Path,
+        server: str | None = None,
         params: Mapping[str, object] = {},
         wait_s: float = 300.0,
         scripts: Scripts | None = None,
     ) -> RedisClient:
         """Connect, and check the server's version and role; without *url*, the embedded one of *data_dir*."""
-        own_data = data_dir if url is None else None
+        own = data_dir if url is None else None
         if url is None:
-            url, params = await asyncio.to_thread(embedded.ensure_running, data_dir), {}
-        client = cls(url, params=params, wait_s=wait_s, data_dir=own_data, scripts=scripts or Scripts())
+            url, params = await asyncio.to_thread(embedded.ensure_running, data_dir, server=server), {}
+        client = cls(
+            url, params=params, wait_s=wait_s, data_dir=own, server=server, scripts=scripts or Scripts()
+        )
         try:
             await client._check()
         except BaseException:
@@ -105,7 +109,11 @@ class RedisClient:
         if config.redis_password_file is not None:
             params = {"password": _password_in(config.redis_password_file), **params}
         return await cls.open(
-            url=config.redis_url, data_dir=config.data, params=params, wait_s=config.redis_wait_seconds
+            url=config.redis_url,
+            data_dir=config.data,
+            server=config.redis_server,
+            params=params,
+            wait_s=config.redis_wait_seconds,
         )
 
     def watch(self, witness: str) -> None:
@@ -238,10 +246,10 @@ class RedisClient:
             return info
 
         info = await self._shielded(self.retry.until_answered(attempt, is_first=True))
-        fields = _fields(info)
+        fields = info_fields(info)
         self.server = fields["run_id"]
         version = fields["redis_version"]
-        if tuple(map(int, version.split(".")[:2])) < embedded.OLDEST_VERSION[:2]:
+        if tuple(map(int, version.split(".")[:2])) < OLDEST_VERSION[:2]:
             raise RedisRefused(f"Redis at {self.where} is version {version}; 6.2 or newer is needed.")
         if fields["role"] != "master":
             raise RedisRefused(
@@ -371,12 +379,7 @@ class RedisClient:
             # The next attempt must look again.
             await connection.disconnect(nowait=True)
         witness.compare(expected, checked(held, self.where), self.where)
-        self.server = _fields(checked(info, self.where))["run_id"]
-
-
-def _fields(info: bytes) -> dict[str, str]:
-    """Return what INFO answered."""
-    return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+        self.server = info_fields(checked(info, self.where))["run_id"]
 
 
 def _password_in(path: str) -> str:

