@@ -5,6 +5,9 @@ The codes are documented in docs/operations.md; supervisors and scripts rely on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 #: Success.
 EXIT_OK = 0
 #: A bug, or another unexpected error.
@@ -23,6 +26,26 @@ EXIT_FENCED = 6
 EXIT_NO_SEEDS = 7
 #: Pages cannot be written: the disk is full, or the directory is read-only.
 EXIT_STORE = 8
+#: The run ended without a single page: no seed could be fetched.
+EXIT_NOTHING_FETCHED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a person gave and that cannot be used.
+
+    ``field`` is the setting, option or argument, ``value`` what was given ('' if it is secret or missing).
+    ``wrong`` is a sentence that names both, ``remedy`` one that says what would be right.
+    """
+
+    field: str
+    value: str
+    wrong: str
+    remedy: str = ""
+    exit_code: int = EXIT_USAGE
+
+    def __str__(self) -> str:
+        return f"{self.wrong} {self.remedy}".strip()
 
 
 class CrawlError(Exception):
@@ -36,7 +59,23 @@ class BadArgument(CrawlError):
 
 
 class BadSetting(CrawlError):
+    """One or more settings cannot be used."""
+
     exit_code = EXIT_USAGE
+
+    def __init__(self, *problems: Problem | str) -> None:
+        self.problems = [Problem("", "", told) if isinstance(told, str) else told for told in problems]
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class CannotStart(CrawlError):
+    """Checks found *problems*, and nothing was created. The exit code is theirs if they agree, else 2."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = problems
+        codes = {problem.exit_code for problem in problems}
+        self.exit_code = codes.pop() if len(codes) == 1 else EXIT_USAGE
+        super().__init__("\n".join(map(str, problems)))
 
 
 class BadUrl(CrawlError):

@@ -10,11 +10,11 @@ from dataclasses import Field, field
 from pathlib import Path
 from typing import Any
 
-from crawlproj.errors import BadSetting
+from crawlproj.errors import BadSetting, Problem
 
 PREFIX = "CRAWL_"
 #: What may be said of an option. *renamed* maps old names of choices to new ones, a *secret* value is never
-#: shown, an *optional* list may be empty.
+#: shown, an *optional* list may be empty, an *example* shows what to give where the default does not.
 _RULES: dict[str, Any] = {
     "least": None,
     "most": None,
@@ -22,6 +22,7 @@ _RULES: dict[str, Any] = {
     "renamed": {},
     "secret": False,
     "optional": False,
+    "example": "",
 }
 #: Title and introduction of the group that the options declared next belong to.
 _group = ("", "")
@@ -85,20 +86,25 @@ def read(option: Field[Any], value: object) -> Any:
     name, rules = name_of(option), option.metadata
     reader, noun = _READERS[str(option.type)]
     shown = "" if rules["secret"] else f"={value!r}"
+
+    def bad(wrong: str) -> BadSetting:
+        given = "" if rules["secret"] else str(value)
+        return BadSetting(Problem(name, given, f"{name}{shown} {wrong}.", _remedy(option)))
+
     try:
         # An empty list: -s CRAWL_EXCLUDE= on the command line.
         result = () if rules["optional"] and value in ("", (), []) else reader(value)
     except (ValueError, TypeError, KeyError):
-        raise BadSetting(f"{name}{shown} is not a valid {noun}. {_remedy(option)}") from None
+        raise bad(f"is not a valid {noun}") from None
     if rules["renamed"] and result in rules["renamed"]:
         result = rules["renamed"][result]
         warnings.warn(f"{name}{shown} is now called {result!r}.", FutureWarning, stacklevel=2)
     chosen = result if isinstance(result, tuple) else (result,)
     if rules["choices"] and not set(chosen) <= set(rules["choices"]):
-        raise BadSetting(f"{name}{shown} is not one of its choices. {_remedy(option)}")
+        raise bad("is not one of its choices")
     least, most = rules["least"], rules["most"]
     if (least is not None and result < least) or (most is not None and result > most):
-        raise BadSetting(f"{name}{shown} is out of range. {_remedy(option)}")
+        raise bad("is out of range")
     return result
 
 
@@ -106,7 +112,8 @@ def _remedy(option: Field[Any]) -> str:
     noun, limits, default = noun_of(option), limits_of(option), default_of(option)
     if option.metadata["choices"]:
         return f"Choose from {limits}."
-    example = f", such as {default}" if default else ""
+    shown = option.metadata["example"] or default
+    example = f", such as {shown}" if shown else ""
     return f"Give {'an' if noun[0] in 'aeiou' else 'a'} {noun}{limits and f' ({limits})'}{example}."
 
 

@@ -118,7 +118,9 @@ class Config:
         most=86400,
     )
     download_slots: Mapping[str, Mapping[str, Any]] = theirs(
-        {}, 'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.'
+        {},
+        'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.',
+        example='{"example.org": {"delay": 5}}',
     )
     share_delays: bool = ours(
         True, "Keep the delay of a domain together with the other runs that fetch through the same Redis."
@@ -263,7 +265,9 @@ class Config:
     headings: bool = ours(False, "Also store the headings and their levels.")
     store_links: bool = ours(False, "Also store the links, not only their number.")
     fields: Mapping[str, Any] = ours(
-        {}, 'Your own columns: {"price": "css:.price::text", "author": "xpath://meta[1]/@content"}.'
+        {},
+        'Your own columns: {"price": "css:.price::text", "author": "xpath://meta[1]/@content"}.',
+        example='{"price": "css:.price::text"}',
     )
 
     group("Storage", "Where pages are written, and in which format.")
@@ -284,7 +288,9 @@ class Config:
         "The redis-server to start without REDIS_URL; the default is the newest on this machine that can "
         "read the data in CRAWL_DATA.",
     )
-    redis_params: Mapping[str, Any] = theirs({}, "Additional options for the Redis client.", secret=True)
+    redis_params: Mapping[str, Any] = theirs(
+        {}, "Additional options for the Redis client.", secret=True, example='{"username": "crawler"}'
+    )
     redis_password_file: str | None = theirs(
         None, "A file that contains the Redis password, to keep it out of REDIS_URL and REDIS_PARAMS."
     )

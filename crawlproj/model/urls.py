@@ -227,6 +227,11 @@ def is_below_known_suffix(name: str) -> bool:
     return _SUFFIXES.privatesuffix(name.lower(), accept_unknown=False) is not None
 
 
+def is_public_suffix(name: str) -> bool:
+    """Whether *name* is a listed suffix itself, such as org or co.uk: sites are only below it."""
+    return bool(_SUFFIXES.publicsuffix(name.lower(), accept_unknown=False) == name.lower())
+
+
 @lru_cache(maxsize=65_536)
 def domain_of_host(host: str) -> str:
     """Return the registered domain of *host*, private suffixes such as github.io included.

@@ -110,7 +110,8 @@ def test_an_unknown_name_like_no_other_is_refused_with_where_to_look() -> None:
             '["a.test"]',
             (
                 "DOWNLOAD_SLOTS='[\"a.test\"]' is not a valid dict of dicts (or JSON object of objects). "
-                "Give a dict of dicts (or JSON object of objects)."
+                "Give a dict of dicts (or JSON object of objects), such as "
+                '{"example.org": {"delay": 5}}.'
             ),
         ),
     ],
@@ -148,6 +149,76 @@ def test_a_domains_own_slot_must_make_sense(slot: dict[str, object]) -> None:
     message = refusal_of(DOWNLOAD_SLOTS={"a.test": slot})
 
     assert message.startswith("DOWNLOAD_SLOTS['a.test'] has ")
+
+
+SUBDOMAINS = ": its subdomains are included, and ports do not matter."
+
+
+@pytest.mark.parametrize(
+    ("slots", "message"),
+    [
+        (
+            {"a.org": {"dely": 3}},
+            "DOWNLOAD_SLOTS['a.org'] has the unknown field 'dely'. Did you mean 'delay'?",
+        ),
+        (
+            {"a.org": {"pause": 3}},
+            "DOWNLOAD_SLOTS['a.org'] has the unknown field 'pause'. Known: 'delay' and 'concurrency'.",
+        ),
+        (
+            {"https://a.org/blog": {}},
+            f"DOWNLOAD_SLOTS has 'https://a.org/blog', which is not a domain. Write 'a.org'{SUBDOMAINS}",
+        ),
+        (
+            {"a.org:8080": {}},
+            f"DOWNLOAD_SLOTS has 'a.org:8080', which is not a domain. Write 'a.org'{SUBDOMAINS}",
+        ),
+        (
+            {"*.a.org": {}},
+            f"DOWNLOAD_SLOTS has '*.a.org', which is not a domain. Write example.org{SUBDOMAINS}",
+        ),
+        ({"co.uk": {}}, f"No site is at a public suffix. Write example.org{SUBDOMAINS}"),
+    ],
+)
+def test_a_slot_that_would_slow_down_nothing_is_refused(slots: dict[str, object], message: str) -> None:
+    assert refusal_of(DOWNLOAD_SLOTS=slots).endswith(message)
+
+
+def test_slots_of_hosts_and_addresses_with_what_scrapy_knows_are_accepted() -> None:
+    slots = {
+        "Example.org": {"delay": 5, "randomize_delay": False},
+        "www.example.co.uk": {"concurrency": 2, "jitter": 0.5},
+        "localhost": {"delay": 0},
+        "127.0.0.1": {"delay": 0.5},
+        "[::1]": {},
+    }
+
+    assert load_config({"DOWNLOAD_SLOTS": slots}).download_slots == slots
+
+
+def test_all_wrong_settings_are_found_at_once_each_with_its_name_and_value() -> None:
+    with pytest.raises(BadSetting) as refused:
+        load_config(
+            {
+                "CRAWL_CONTAKT": "me@example.org",
+                "CRAWL_CHAIN": "long",
+                "CRAWL_LEASE_SECONDS": "short",
+                "DOWNLOAD_TIMEOUT": 400,
+                "CRAWL_EXCLUDE": "(",
+                "DOWNLOAD_SLOTS": {"a.org": {"dely": 3, "concurrency": 0}},
+            }
+        )
+
+    # Whether a lease outlasts a download cannot be said.
+    assert [(problem.field, problem.value) for problem in refused.value.problems] == [
+        ("CRAWL_CONTAKT", ""),
+        ("CRAWL_CHAIN", "long"),
+        ("CRAWL_LEASE_SECONDS", "short"),
+        ("DOWNLOAD_SLOTS['a.org']", "dely"),
+        ("DOWNLOAD_SLOTS['a.org']", "0"),
+        ("CRAWL_EXCLUDE", "("),
+    ]
+    assert len(str(refused.value).splitlines()) == 6
 
 
 def test_a_password_in_redis_url_is_never_repeated() -> None:
