@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,18 +13,33 @@ from typing import TYPE_CHECKING, ClassVar
 
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
+from scrapy.settings import BaseSettings
 
-from crawlproj.config import Config, load_config
-from crawlproj.errors import BadArgument, CrawlError
+from crawlproj.config import Config, read_config
+from crawlproj.errors import EXIT_STORE, BadArgument, CannotStart, CrawlError, Problem
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.keys import check_run_name
 from crawlproj.runs import Run
 
 if TYPE_CHECKING:
-    from crawlproj.frontier.seeds import SeedCount
+    from crawlproj.frontier.seeds import SeedCount, SeedSource
 
 #: The run of the spider `web` if none is named.
 DEFAULT_RUN = "web"
+#: A file or directory that is missing, or cannot be read or written.
+_DISK_ERRORS = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ENOENT,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
 #: What shells expect of a process that got SIGPIPE: 128 + its number.
 _EXIT_PIPE = 141
 
@@ -59,9 +75,23 @@ class RunCommand(ScrapyCommand):
         parser.epilog = "examples:\n" + self.examples
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        for pair in opts.set:
+            self._check_pair(pair)
         super().process_options(args, opts)
         if opts.data and self.settings is not None:
             self.settings.set("CRAWL_DATA", opts.data, priority="cmdline")
+
+    def _check_pair(self, pair: str) -> None:
+        """Refuse what Scrapy would refuse without saying why: -s without a value, or with half a dict."""
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"-s {pair} has no value; write -s NAME=VALUE", print_help=False)
+        try:
+            BaseSettings(self.settings).set(name, value)
+        except (ValueError, TypeError) as exc:
+            problems = read_config({name: value})[1]
+            wrong = " ".join(map(str, problems)) or f"{name}={value!r} is not a JSON object: {exc}"
+            raise UsageError(wrong, print_help=False) from exc
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         name = type(self).__module__.rpartition(".")[2]
@@ -79,12 +109,28 @@ class RunCommand(ScrapyCommand):
             # The reader of our output, such as `head`, has closed it. Discard the rest.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _EXIT_PIPE
+        except CannotStart as exc:
+            self._print_problems(exc.problems)
+            return exc.exit_code
         except CrawlError as exc:
             self.print_error(str(exc))
             return exc.exit_code
+        except OSError as exc:
+            if exc.errno not in _DISK_ERRORS or exc.filename is None:
+                raise
+            self.print_error(f"Cannot use {str(exc.filename)!r}: {exc.strerror}.")
+            return EXIT_STORE
         except KeyboardInterrupt:
             return 130
         return code
+
+    def _print_problems(self, problems: Sequence[Problem]) -> None:
+        if len(problems) == 1:
+            self.print_error(str(problems[0]))
+            return
+        self.print_error(f"{len(problems)} problems; nothing was started.")
+        for problem in problems:
+            print(f"- {problem}", file=sys.stderr)
 
     def print_error(self, text: str) -> None:
         """Print an error, with the name of the command."""
@@ -98,11 +144,39 @@ class RunCommand(ScrapyCommand):
         raise NotImplementedError
 
     def config(self) -> Config:
+        config, problems = self._read_config()
+        if problems:
+            raise CannotStart(problems)
+        return config
+
+    def _read_config(self) -> tuple[Config, list[Problem]]:
         assert self.settings is not None
-        return load_config(self.settings.copy_to_dict())
+        return read_config(self.settings.copy_to_dict())
+
+    async def check(
+        self, run: str, sources: Sequence[SeedSource], *, fetches: bool, skip_invalid: bool = False
+    ) -> None:
+        """Raise CannotStart with everything that is wrong with the crawl. Creates nothing.
+
+        *fetches*: processes of this machine will fetch and store pages.
+        """
+        from crawlproj import checks
+
+        config, problems = self._read_config()
+        if fetches:
+            problems += checks.fetch_problems(config)
+            problems += checks.port_problems(config)
+        problems += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
+        if fetches or not config.redis_url:
+            problems += checks.disk_problems(config, run)
+        if problem := await checks.redis_problem(config):
+            problems.append(problem)
+        if problems:
+            raise CannotStart(problems)
 
     def run_name(self, opts: argparse.Namespace) -> str:
-        return check_run_name(opts.run or self.config().run or DEFAULT_RUN)
+        # Other settings may be wrong: they are reported together, later.
+        return check_run_name(opts.run or self._read_config()[0].run or DEFAULT_RUN)
 
     def has_crawl(self) -> bool:
         """Whether there is a Redis to ask without starting an empty one."""
@@ -126,7 +200,12 @@ class RunCommand(ScrapyCommand):
         async with self.client() as client:
             yield await Run.find(client, self.run_name(opts))
 
-    async def admit_seeds(self, run: Run, sources: Sequence[str]) -> SeedCount:
+    def seed_sources(self, names: Sequence[str]) -> list[SeedSource]:
+        from crawlproj.frontier.seeds import SeedSource
+
+        return [SeedSource(name) for name in names]
+
+    async def admit_seeds(self, run: Run, sources: Sequence[SeedSource]) -> SeedCount:
         """Admit the seeds in *sources*, printing the invalid ones. Raises SetBack if Redis lost some."""
         from crawlproj.frontier.exclusions import load_rules
         from crawlproj.frontier.frontier import Frontier

@@ -178,8 +178,9 @@ class _Reader:
             )
         for number, seed in enumerate(seeds, 1):
             found = list(parse_seeds([(number, seed)])) if isinstance(seed, str) else []
-            if not found or isinstance(found[0], str):
-                why = str(found[0]).partition(": ")[2] if found else "must be a URL or a domain."
+            result = found[0][2] if found else "must be a URL or a domain."
+            if isinstance(result, str):
+                why = result
                 raise self._wrong(f"seeds, number {number}", seed, why)
             yield seed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, NoSeeds, ShardTaken
@@ -20,6 +21,9 @@ from crawlproj.supervisor.launch import (
 )
 from crawlproj.supervisor.progress import start_phrase
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
+
+if TYPE_CHECKING:
+    from crawlproj.frontier.seeds import SeedSource
 
 
 class Command(RunCommand):
@@ -76,10 +80,12 @@ class Command(RunCommand):
             if getattr(opts, option) < least:
                 raise BadArgument(f"--{option} {getattr(opts, option)}: must be at least {least}.")
         settings = job_settings(config, dict(pair.split("=", 1) for pair in opts.set), servers)
+        sources = self.seed_sources(args)
+        await self.check(name, sources, fetches=False)
         jobs = plan_jobs(name, opts.shards, opts.parsers, servers)
         await check_servers(servers, {job.spider for job in jobs}, opts.version)
         await self._refuse_if_scheduled(servers, name)
-        start = await self._prepare(name, args, opts.shards)
+        start = await self._prepare(name, sources, opts.shards)
         print(f"run {name}: {start}; shards: {opts.shards}, parsers: {opts.parsers}")
         if config.redis_url and has_credentials(config.redis_url):
             print("REDIS_URL has credentials and is not passed on: set it in each scrapyd's environment.")
@@ -111,21 +117,22 @@ class Command(RunCommand):
             return ScrapydError.exit_code
         return ScrapydError.exit_code if unscheduled else 0
 
-    async def _prepare(self, name: str, args: list[str], shards: int) -> str:
+    async def _prepare(self, name: str, sources: list[SeedSource], shards: int) -> str:
         """Open the run, creating it if needed, and admit the seeds; returns one phrase for the user."""
+        no_seeds = NoSeeds(f"Run {name!r} has no seeds. Add some: scrapy launch ... FILE-OR-URL")
         async with self.client() as client:
+            if not sources and not await Run(client, name, 1).state():
+                raise no_seeds
             run = await Run.open(client, name, partitions=self.config().partitions, shards=shards)
             for number, holder in (await live_shards(run)).items():
                 raise ShardTaken(
                     f"Run {name!r} is already running: shard {number} is process {holder.process.pid} on "
                     f"{holder.process.host}. Wait until it ends, stop it, or choose another --run."
                 )
-            count = await self.admit_seeds(run, args)
-            if args and not count.given:
-                raise NoSeeds("No valid seeds; nothing was scheduled.")
+            count = await self.admit_seeds(run, sources)
             counters = await run.read_counters()
             if not counters.admitted:
-                raise NoSeeds(f"Run {name!r} has no seeds. Add some: scrapy launch ... FILE-OR-URL")
+                raise no_seeds
             await run.set_shards(shards)
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()

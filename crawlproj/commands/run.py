@@ -28,6 +28,7 @@ from crawlproj.supervisor.plan import Range, amount_from, parsers_from
 from crawlproj.supervisor.progress import start_phrase
 
 if TYPE_CHECKING:
+    from crawlproj.frontier.seeds import SeedSource
     from crawlproj.supervisor.crawl import CrawlResult
 
 #: Limits stored with the run: --max-...
@@ -57,7 +58,7 @@ class RunSpec:
     """The crawl the command line and the profile describe. A limit of None keeps the run's own."""
 
     run: str
-    sources: Sequence[str]
+    sources: Sequence[SeedSource]
     shards: int
     parsers: Range
     limits: Mapping[str, int | float | None]
@@ -90,11 +91,19 @@ class Command(RunCommand):
             ("simweb", "N", "crawl a simulated web of N domains"),
         ):
             parser.add_argument(f"--{name}", metavar=metavar, help=text)
+        parser.add_argument(
+            "--skip-invalid",
+            action="store_true",
+            help="leave out invalid seeds; otherwise they stop the start",
+        )
         parser.add_argument("--join", action="store_true", help="add processes to a run that is running")
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
         def refuse(message: str) -> NoReturn:
-            parser.exit(2, f"scrapy run: {message}; see: scrapy run -h\n")
+            hint = "see: scrapy run -h"
+            # A sentence has its own remedy.
+            is_whole = hint in message or message.endswith(".")
+            parser.exit(2, f"scrapy run: {message}{'' if is_whole else f'; {hint}'}\n")
 
         # argparse would print the whole usage first.
         parser.error = refuse  # type: ignore[method-assign]
@@ -130,13 +139,18 @@ class Command(RunCommand):
         opts.simweb = amount_from("simweb", opts.simweb, 1)
         limits = {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
         settings = self._apply_settings(opts, profile)
-        config = self.config()
         shards = amount_from("shards", opts.shards, 1) or (profile.shards if profile else 2)
+        name = profile.run if profile and not opts.run else self.run_name(opts)
+        sources = self.seed_sources(profile.seeds if profile else args)
+        if not (sources or opts.join or opts.simweb):
+            asyncio.run(self._require_run(name))
+        asyncio.run(self.check(name, sources, fetches=True, skip_invalid=opts.skip_invalid))
+        config = self.config()
         if shards > config.partitions:
             raise BadArgument(f"--shards {shards}: at most {config.partitions}, one per partition.")
         return RunSpec(
-            run=profile.run if profile and not opts.run else self.run_name(opts),
-            sources=profile.seeds if profile else args,
+            run=name,
+            sources=sources,
             shards=shards,
             parsers=parsers_from(
                 opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1
@@ -147,6 +161,14 @@ class Command(RunCommand):
             },
             settings=settings | {"CRAWL_DATA": str(config.data)},
         )
+
+    async def _require_run(self, name: str) -> None:
+        """Raise NoSeeds unless there is a run to resume."""
+        if self.has_crawl():
+            async with self.client() as client:
+                if await Run(client, name, 1).state():
+                    return
+        raise _no_seeds(name)
 
     def _profile(self, args: list[str], opts: argparse.Namespace) -> profiles.Profile | None:
         """Return the profile *args* name, if any. Raises BadArgument for arguments that conflict."""
@@ -209,7 +231,7 @@ class Command(RunCommand):
                     world_spec = WorldSpec.from_json(world.read_text())
                 with SimwebProcess(world_spec, directory) as simweb:
                     world.write_text(json.dumps(json.loads(world_spec.to_json()) | {"port": simweb.port}))
-                    spec.sources = simweb.seeds()
+                    spec.sources = self.seed_sources(simweb.seeds())
                     result = await self._crawl(client, opts, spec)
                     referee = simweb.referee()
         if result.code == 0 and result.status["state"] == RunState.FINISHED:
@@ -244,13 +266,11 @@ class Command(RunCommand):
             run = await Run.open(client, spec.run, partitions=config.partitions, shards=spec.shards)
         run.watch()
         count = await self.admit_seeds(run, spec.sources)
-        if spec.sources and not count.given:
-            raise NoSeeds("No valid seeds; nothing was started.")
         if count.new:
             await run.reopen()
         counters = await run.read_counters()
         if not counters.admitted:
-            raise NoSeeds(f"Run {run.name!r} has no seeds. Add some: scrapy run FILE-OR-URL ...")
+            raise _no_seeds(run.name)
         limits = await _set_limits(run, spec.limits)
         await (join(run, spec.shards) if opts.join else run.set_shards(spec.shards))
         paths = RunPaths(config.data, run.name)
@@ -287,6 +307,10 @@ class Command(RunCommand):
 
     def _print(self, opts: argparse.Namespace, text: str) -> None:
         print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
+
+
+def _no_seeds(run: str) -> NoSeeds:
+    return NoSeeds(f"Run {run!r} has no seeds. Add some: scrapy run FILE-OR-URL ...")
 
 
 def _prepare_shards() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from crawlproj.console import RunCommand
-from crawlproj.errors import EXIT_OK, EXIT_USAGE, NoSeeds
+from crawlproj.errors import NoSeeds
 from crawlproj.runs import Run
 
 
@@ -18,16 +18,24 @@ class Command(RunCommand):
   scrapy seed https://example.org/ other.org     from the command line
   cat urls | scrapy seed - --run news            from standard input, into another run"""
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> int:
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument(
+            "--skip-invalid",
+            action="store_true",
+            help="leave out invalid seeds; otherwise none is added",
+        )
+
+    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         if not args:
             raise NoSeeds("Give a seeds file, URLs, or - for standard input; see: scrapy seed -h")
+        sources = self.seed_sources(args)
+        await self.check(self.run_name(opts), sources, fetches=False, skip_invalid=opts.skip_invalid)
         async with self.client() as client:
             run = await Run.open(client, self.run_name(opts), partitions=self.config().partitions)
             run.watch()
-            count = await self.admit_seeds(run, args)
-            if not count.given:
-                raise NoSeeds(f"No valid seeds in {', '.join(args)} ({count.refused} invalid).")
+            count = await self.admit_seeds(run, sources)
             if count.new:
                 await run.reopen()
-        print(f"run {run.name}: {count.new} new seeds of {count.given}, {count.refused} invalid")
-        return EXIT_USAGE if count.refused else EXIT_OK
+        skipped = f"; {count.refused} invalid ones were skipped" if count.refused else ""
+        print(f"run {run.name}: {count.new} new seeds of {count.given}{skipped}")

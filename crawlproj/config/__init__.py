@@ -14,7 +14,7 @@ from crawlproj.config.options import Config
 from crawlproj.config.validate import RUN_NAME, problems_of
 from crawlproj.errors import BadSetting, Problem
 
-__all__ = ["RUN_NAME", "Config", "load_config"]
+__all__ = ["RUN_NAME", "Config", "load_config", "read_config"]
 
 
 def load_config(values: Mapping[str, object]) -> Config:
@@ -23,6 +23,14 @@ def load_config(values: Mapping[str, object]) -> Config:
     Text is parsed as on the command line (``-s CRAWL_CHAIN=8``), and "false" means false. Settings of others
     are ignored, but an unknown ``CRAWL_*`` is a `BadSetting`, which has all problems that were found.
     """
+    config, problems = read_config(values)
+    if problems:
+        raise BadSetting(*problems)
+    return config
+
+
+def read_config(values: Mapping[str, object]) -> tuple[Config, list[Problem]]:
+    """Return the options in *values* that are valid, and what is wrong with the others."""
     known = {name_of(option): option for option in fields(Config)}
     problems = [_unknown(name, known) for name in values if name.startswith(PREFIX) and name not in known]
     valid, invalid = {}, set()
@@ -34,12 +42,12 @@ def load_config(values: Mapping[str, object]) -> Config:
         except BadSetting as exc:
             problems += exc.problems
             invalid.add(option.name)
-    config = Config(**valid)
     # What belongs together is judged only if all of it could be read.
-    problems += (problem for names, problem in problems_of(config) if invalid.isdisjoint(names))
-    if problems:
-        raise BadSetting(*problems)
-    return config
+    found = [(names, bad) for names, bad in problems_of(Config(**valid)) if invalid.isdisjoint(names)]
+    for names, problem in found:
+        problems.append(problem)
+        invalid.update(names)
+    return Config(**{name: value for name, value in valid.items() if name not in invalid}), problems
 
 
 def _unknown(name: str, known: Iterable[str]) -> Problem:

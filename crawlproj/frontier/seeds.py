@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
-from crawlproj.errors import BadUrl, NoSeeds
+from crawlproj.errors import BadUrl, NoSeeds, Problem
 from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
@@ -22,6 +27,11 @@ _REFUSALS = {
 }
 #: A seeds file may not fit into memory.
 _AT_ONCE = 5000
+#: Hosts that are below no suffix but are certainly hosts.
+_LOCAL_HOST = re.compile(r"localhost|\d{1,3}(\.\d{1,3}){3}").fullmatch
+#: What may be the name of a host, with port and path.
+_MAY_BE_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:\d+)?(/.*)?").fullmatch
+_FILE_ENDINGS = (".txt", ".csv", ".tsv", ".list", ".json", ".jsonl")
 
 
 @dataclass(slots=True)
@@ -33,39 +43,65 @@ class SeedCount:
     refused: int = 0
 
 
+class SeedSource:
+    """What a person named as seeds: a file, ``-`` for standard input, or a seed itself.
+
+    It can be read more than once: what can be read only once, such as a pipe, is kept in a temporary file.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_seed = name != "-" and ("://" in name or _is_host(name)) and not Path(name).exists()
+        self._kept: IO[str] | None = None
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yield numbered lines. Raises NoSeeds when they cannot be read."""
+        if self.is_seed:
+            yield 1, self.name
+        elif self.name == "-" or Path(self.name).is_fifo():
+            self._kept = self._kept or self._keep()
+            self._kept.seek(0)
+            yield from enumerate(self._kept, 1)
+        else:
+            yield from read_seeds(self.name)
+
+    def place(self, number: int) -> str:
+        """Return where a line is, for messages; '' if it is the source itself."""
+        return "" if self.is_seed else f"{self.name}, line {number}: "
+
+    def _keep(self) -> IO[str]:
+        kept = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # read again
+        weakref.finalize(self, kept.close)
+        if self.name == "-":
+            kept.writelines(sys.stdin)
+        else:
+            kept.writelines(line for _, line in read_seeds(self.name))
+        return kept
+
+
 async def admit_seeds(
     frontier: Frontier,
-    sources: Sequence[str],
+    sources: Sequence[SeedSource],
     rules: AdmissionRules,
     report: Callable[[str], None],
     adding: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> SeedCount:
-    """Admit the seeds in *sources*, each read by `seed_lines`; report every refused line.
+    """Admit the seeds in *sources*; report every refused line.
 
     *adding* is `Run.adding`, but for a shard that is starting: the run does not end meanwhile.
     """
     count = SeedCount()
     for source in sources:
-        seeds = parse_seeds(seed_lines(source), rules)
+        seeds = judge_seeds(source, rules)
         while batch := list(islice(seeds, _AT_ONCE)):
-            candidates = [seed for seed in batch if not isinstance(seed, str)]
-            for error in (seed for seed in batch if isinstance(seed, str)):
-                report(f"{source}, {error}")
+            candidates = [seed for seed in batch if isinstance(seed, Candidate)]
+            for problem in (seed for seed in batch if isinstance(seed, Problem)):
+                report(str(problem))
             count.given += len(candidates)
             count.refused += len(batch) - len(candidates)
             async with adding():
                 count.new += (await frontier.admit(candidates)).new
     return count
-
-
-def seed_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines of *source*: a file, ``-`` for standard input, or a seed itself."""
-    if source == "-":
-        yield from enumerate(sys.stdin, 1)
-    elif "://" in source or (is_below_known_suffix(source) and not Path(source).exists()):
-        yield 1, source
-    else:
-        yield from read_seeds(source)
 
 
 def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -74,16 +110,30 @@ def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
         with Path(path).open(encoding="utf-8", errors="replace") as lines:
             yield from enumerate(lines, 1)
     except OSError as exc:
-        raise NoSeeds(f"Cannot read the seeds file {str(path)!r}: {exc.strerror}.") from exc
+        hint = ""
+        is_name = _MAY_BE_HOST(str(path)) and not str(path).endswith(_FILE_ENDINGS)
+        if exc.errno == errno.ENOENT and is_name:
+            hint = f" If it is a host and not a file, write http://{path}"
+        raise NoSeeds(f"Cannot read the seeds file {str(path)!r}: {exc.strerror}.{hint}") from exc
+
+
+def judge_seeds(source: SeedSource, rules: AdmissionRules | None = None) -> Iterator[Candidate | Problem]:
+    """Yield a candidate for each valid line and a problem for each invalid one; skips blanks and comments.
+
+    With *rules*, a line they refuse is invalid, too. Raises NoSeeds when the source cannot be read.
+    """
+    for number, text, seed in parse_seeds(source.lines(), rules):
+        if isinstance(seed, Candidate):
+            yield seed
+        else:
+            field = f"{source.name}, line {number}" if source.place(number) else "seeds"
+            yield Problem(field, text, f"{source.place(number)}{seed}.")
 
 
 def parse_seeds(
     lines: Iterable[tuple[int, str]], rules: AdmissionRules | None = None
-) -> Iterator[Candidate | str]:
-    """Yield a candidate for each valid line and an error for each invalid one; skips blanks and comments.
-
-    With *rules*, a line they refuse is invalid, too.
-    """
+) -> Iterator[tuple[int, str, Candidate | str]]:
+    """Yield number, text and candidate of each line, or why it is invalid; skips blanks and comments."""
     for number, line in lines:
         text = line.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):
@@ -91,19 +141,24 @@ def parse_seeds(
         try:
             url = canonicalise(text if "://" in text else _as_url(text))
         except BadUrl as exc:
-            yield f"line {number}: {exc}"
+            yield number, text, str(exc)
             continue
         if rules is not None:
             url = rules.urls.clean(url)
             if reason := rules.refusal(url, 0, None):
-                yield f"line {number}: {url[:200]!r} {_REFUSALS[reason]}"
+                yield number, text, f"{url[:200]!r} {_REFUSALS[reason]}"
                 continue
-        yield Candidate(url)
+        yield number, text, Candidate(url)
+
+
+def _is_host(text: str) -> bool:
+    """Whether *text* is a host, perhaps with port and path, rather than the name of a file."""
+    host = text.partition("/")[0].partition(":")[0]
+    return bool(_LOCAL_HOST(host)) or is_below_known_suffix(host)
 
 
 def _as_url(text: str) -> str:
-    """Return the home page of a bare domain name."""
-    host = text.partition("/")[0].partition(":")[0]
-    if is_below_known_suffix(host):
-        return f"https://{text}"
-    return text
+    """Return the URL of a bare host."""
+    if not _is_host(text):
+        return text
+    return f"{'http' if _LOCAL_HOST(text.partition('/')[0].partition(':')[0]) else 'https'}://{text}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from html import unescape
@@ -11,12 +11,12 @@ from html import unescape
 from parsel import Selector
 
 from crawlproj.config import Config
-from crawlproj.errors import BadSetting
 from crawlproj.model.records import Heading, Page
 from crawlproj.model.urls import UrlRules, escape_raw_bytes
 from crawlproj.pages.inflate import inflate
 from crawlproj.parsing.charset import decode, transcode
 from crawlproj.parsing.feeds import feed_links
+from crawlproj.parsing.fields import make_field
 from crawlproj.parsing.head import Head
 from crawlproj.parsing.html import read_html, simhash_of
 from crawlproj.parsing.language import language_of
@@ -47,7 +47,6 @@ _SNIFF_BYTES = 512
 _ROBOTS_VALUES = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
 _XML_NO_TEXT = re.compile(r"<!--.*?-->|<[?!](?!\[CDATA\[)[^>]*>", re.DOTALL)
 _XML_TAG = re.compile(r"</?[A-Za-z_][^<>]*>")
-_MOST_FIELD_VALUES = 1000
 _MOST_HEADINGS = 1000
 _MOST_LINE_CHARS = 2000
 
@@ -62,7 +61,7 @@ class ExtractOptions:
         self.config = config
         self.robots_agent = config.robots_agent.lower()
         self.url_rules = UrlRules(config.drop_parameters)
-        self.fields = {name: _field(name, value) for name, value in config.fields.items()}
+        self.fields = {name: make_field(name, value) for name, value in config.fields.items()}
 
 
 @dataclass(slots=True)
@@ -302,28 +301,3 @@ def _text_of_xml(markup: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text[: 4 * _MOST_LINE_CHARS].split())[:_MOST_LINE_CHARS]
-
-
-def _field(name: str, value: object) -> Callable[[Selector], list[str]]:
-    """Return what selects the field *name*: *value* is ``"css:..."``, ``"xpath:..."`` or ``{"css": ...}``."""
-    kind, query = "", ""
-    if isinstance(value, str):
-        kind, _, query = value.partition(":")
-    elif isinstance(value, Mapping) and len(value) == 1:
-        [(kind, query)] = value.items()
-    if kind not in ("css", "xpath") or not isinstance(query, str) or not query.strip():
-        raise BadSetting(
-            f"CRAWL_FIELDS[{name!r}]={value!r} is not a selector. Write 'css:.price::text' or 'xpath://h1/text()'."
-        )
-
-    def select(page: Selector) -> list[str]:
-        matches = page.css(query) if kind == "css" else page.xpath(query)
-        return matches[:_MOST_FIELD_VALUES].getall()
-
-    try:
-        select(Selector(text="<html></html>"))
-    except (ValueError, SyntaxError, RuntimeError) as exc:  # XPath raises the first, CSS the others
-        raise BadSetting(
-            f"CRAWL_FIELDS[{name!r}]={value!r} cannot be read as {kind}: {exc}. Try it in `scrapy shell`."
-        ) from exc
-    return select

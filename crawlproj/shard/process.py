@@ -14,9 +14,17 @@ from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 
+from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
 from crawlproj.download.client import client_of, connections_of
-from crawlproj.errors import BadArgument, CrawlError, Fenced, RedisUnreachable, RequestNotSerialisable
+from crawlproj.errors import (
+    BadArgument,
+    CannotStart,
+    CrawlError,
+    Fenced,
+    RedisUnreachable,
+    RequestNotSerialisable,
+)
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.exclusions import load_rules
@@ -95,6 +103,8 @@ class ShardProcess:
         self._config = config = load_config(self._crawler.settings.copy_to_dict())
         if isinstance(spider, PageSpider):
             spider.check_arguments()
+        if problems := list(fetch_problems(config)):
+            raise CannotStart(problems)
         rules, exclusions = load_rules(config)
         arguments = ShardArguments.of(spider, config)
         self._client = client = await RedisClient.connect(config)
@@ -293,7 +303,9 @@ class ShardProcess:
             await self._engine.close_spider_async(reason=reason)
 
     def _fail(self, error: CrawlError) -> None:
-        logger.error("shard %s stops: %s", vars(self._spider).get("shard", 0), error)
+        # One line, as all log lines.
+        words = " ".join(str(error).splitlines())
+        logger.error("shard %s stops: %s", vars(self._spider).get("shard", 0), words)
         seams.exit_with(error.exit_code)
 
     # -- closing --

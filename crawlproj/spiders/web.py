@@ -18,7 +18,7 @@ from crawlproj.config import Config, load_config
 from crawlproj.download.client import Answer
 from crawlproj.download.handler import answer_of
 from crawlproj.errors import BadArgument, NoSeeds, SetBack
-from crawlproj.frontier.seeds import admit_seeds
+from crawlproj.frontier.seeds import SeedSource, admit_seeds
 from crawlproj.model.records import FetchedPage, Lease, Settlement
 from crawlproj.shard import seams
 from crawlproj.shard.context import ShardContext, context_of
@@ -84,6 +84,7 @@ class WebSpider(Spider):
         #: Whether this one process is the whole crawl: no shard number was given.
         self.is_single = not shard and not shards
         self.shard, self.run, self.seeds = shard or "0", run, seeds
+        self._seed_source = SeedSource(seeds)
         self.shards = "1" if self.is_single else shards
         self._others = others
 
@@ -139,7 +140,7 @@ class WebSpider(Spider):
             logger.error("seed refused: %s", error)
 
         context = self._context
-        count = await admit_seeds(context.feed.frontier, [self.seeds], context.rules, report)
+        count = await admit_seeds(context.feed.frontier, [self._seed_source], context.rules, report)
         if not count.given:
             raise NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({count.refused} lines refused).")
         logger.info("seeds admitted: %d new of %d, %d lines refused", count.new, count.given, count.refused)

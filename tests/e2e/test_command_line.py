@@ -23,6 +23,7 @@ from crawlproj.errors import (
     EXIT_REDIS,
     EXIT_RUN_MISMATCH,
     EXIT_SHARD_TAKEN,
+    EXIT_STORE,
     EXIT_USAGE,
 )
 from crawlproj.frontier.frontier import Frontier
@@ -77,6 +78,9 @@ def places(
     return named
 
 
+#: Without it nothing public is fetched, and what would be asked of Redis does not matter.
+CONTACT = {"CRAWL_CONTACT": "me@example.org"}
+
 CRAWLS = [
     Mistake("", EXIT_REDIS, r"127\.0\.0\.1:\d+ did not answer .*REDIS_URL", {"REDIS_URL": "{nobody}"}),
     Mistake("", EXIT_REDIS, r"nothing\.sock did not answer .*REDIS_URL", {"REDIS_URL": "{no_socket}"}),
@@ -95,6 +99,18 @@ CRAWLS = [
     Mistake("", EXIT_USAGE, "CRAWL_CHAIN='long' is not a valid int. Give an int", {"CRAWL_CHAIN": "long"}),
     Mistake("-aseeds={empty}", EXIT_NO_SEEDS, "empty.txt' has no valid seed"),
     Mistake("-aseeds={missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
+    Mistake(
+        "",
+        EXIT_USAGE,
+        "CRAWL_CONTACT is not set: .* -s CRAWL_CONTACT=you@example.org",
+        {"CRAWL_ALLOW_ADDRESSES": ""},
+    ),
+    Mistake(
+        "",
+        EXIT_USAGE,
+        "the unknown field 'dely'. Did you mean 'delay'",
+        {"DOWNLOAD_SLOTS": '{{"a.org": {{"dely": 3}}}}'},
+    ),
     Mistake(
         "",
         EXIT_REDIS,
@@ -127,7 +143,7 @@ def test_a_shard_that_cannot_start_says_why_in_one_line(
 
 COMMANDS = [
     *(
-        Mistake(command, EXIT_REDIS, "did not answer", {"REDIS_URL": "{nobody}"})
+        Mistake(command, EXIT_REDIS, "did not answer", {"REDIS_URL": "{nobody}"} | CONTACT)
         for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
     ),
     Mistake("status", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
@@ -136,7 +152,7 @@ COMMANDS = [
         for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
     ),
     *(
-        Mistake(command, EXIT_USAGE, "Did you mean CRAWL_CHAIN", {"CRAWL_CHAINS": "3"})
+        Mistake(command, EXIT_USAGE, "Did you mean CRAWL_CHAIN", {"CRAWL_CHAINS": "3"} | CONTACT)
         for command in ("status", "shards 2", "seed http://a.example/", "run http://a.example/")
     ),
     *(
@@ -166,15 +182,55 @@ COMMANDS = [
     Mistake("seed {empty}", EXIT_NO_SEEDS, "No valid seeds in .*empty.txt"),
     Mistake("seed {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
     Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds. Add some: scrapy run FILE-OR-URL"),
-    Mistake("run {empty}", EXIT_NO_SEEDS, "seed"),
-    Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
+    Mistake("run {empty}", EXIT_NO_SEEDS, "No valid seeds in .*empty.txt", CONTACT),
+    Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt", CONTACT),
+    Mistake("run wiki", EXIT_NO_SEEDS, "'wiki': No such file .* write http://wiki$", CONTACT),
+    Mistake("run http://a.example/", EXIT_USAGE, "CRAWL_CONTACT is not set: .*=you@example.org$"),
+    Mistake("run http://10.0.0.1/", EXIT_NO_SEEDS, "is private .* CRAWL_ALLOW_ADDRESSES", CONTACT),
+    Mistake("run http://a.example:22/", EXIT_NO_SEEDS, "port 22 is not for web pages", CONTACT),
+    Mistake(
+        "run http://a.example/",
+        EXIT_USAGE,
+        "the unknown field 'dely'. Did you mean 'delay'",
+        {"DOWNLOAD_SLOTS": '{{"a.org": {{"dely": 3}}}}'} | CONTACT,
+    ),
+    Mistake(
+        "run http://a.example/",
+        EXIT_USAGE,
+        "not a valid dict of dicts .*, such as .*delay",
+        {"DOWNLOAD_SLOTS": "soon"} | CONTACT,
+    ),
+    Mistake(
+        "run http://a.example/",
+        EXIT_USAGE,
+        r"CRAWL_FIELDS\['price'\]='.price' is not a selector. Write 'css:",
+        {"CRAWL_FIELDS": '{{"price": ".price"}}'} | CONTACT,
+    ),
+    Mistake(
+        "run http://a.example/",
+        EXIT_USAGE,
+        "CRAWL_METRICS_HOST='203.0.113.1': metrics cannot be served there",
+        {"CRAWL_METRICS_HOST": "203.0.113.1", "CRAWL_METRICS_PORT": "9100"} | CONTACT,
+    ),
+    Mistake(
+        "run http://a.example/",
+        EXIT_STORE,
+        "Cannot write to .*/file/runs/web: .*/file is not a directory. Move it away, or choose another",
+        {"CRAWL_DATA": "{file}"} | CONTACT,
+    ),
+    Mistake(
+        "run http://a.example/",
+        EXIT_STORE,
+        "Cannot write to /proc/runs/web: .* Choose another directory with --data",
+        {"CRAWL_DATA": "/proc"} | CONTACT,
+    ),
     Mistake("run http://a.example/ --shards 0", EXIT_USAGE, "--shards 0: must be a whole number, at least 1"),
-    Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "--shards 65: at most 64"),
+    Mistake("run http://a.example/ --shards 65", EXIT_USAGE, "--shards 65: at most 64", CONTACT),
     Mistake("run http://a.example/ --simweb 3", EXIT_USAGE, "--simweb has its own seeds"),
     Mistake(
         "seed http://a.example/",
-        EXIT_REDIS,
-        "another data directory",
+        EXIT_STORE,
+        "choose another directory with --data",
         {"REDIS_URL": "", "CRAWL_DATA": "{file}/data"},
     ),
     Mistake(
@@ -228,20 +284,78 @@ def test_a_parser_that_cannot_start_says_why_in_one_line(
     assert "Traceback" not in parser.log
 
 
-def test_seeds_with_garbage_lines_are_reported_by_number_and_the_others_admitted(
+GARBAGE = "http://a.example/\nno url\n# a comment\n\nftp://b.example/\nc.example.org\n"
+
+
+@pytest.mark.parametrize("name", ["seed", "run"])
+def test_one_invalid_seed_and_nothing_is_made(
     command: Callable[..., tuple[int, str, str]],
     ask: Callable[..., Any],
     empty_redis_url: str,
     tmp_path: Path,
+    name: str,
 ) -> None:
     seeds = tmp_path / "seeds.txt"
-    seeds.write_text("http://a.example/\nno url\n# a comment\n\nftp://b.example/\nc.example.org\n")
+    seeds.write_text(GARBAGE)
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path / "data")} | CONTACT
 
-    code, out, err = command("seed", str(seeds), REDIS_URL=empty_redis_url, CRAWL_DATA=str(tmp_path))
+    code, _, err = command(name, str(seeds), str(tmp_path / "missing"), "http://d.example/", **settings)
 
     assert code == EXIT_USAGE
     assert re.findall(r"line (\d+): ", err) == ["2", "5"]
-    assert out == "run web: 2 new seeds of 2, 2 invalid\n"
+    assert "Cannot read the seeds file" in err
+    assert ask(empty_redis_url, "DBSIZE") == 0
+    assert not (tmp_path / "data").exists()
+
+
+def test_invalid_seeds_are_left_out_on_request(
+    command: Callable[..., tuple[int, str, str]], empty_redis_url: str, tmp_path: Path
+) -> None:
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text(GARBAGE)
+
+    code, out, err = command("seed", str(seeds), "--skip-invalid", REDIS_URL=empty_redis_url)
+
+    assert code == EXIT_OK
+    assert re.findall(r"line (\d+): ", err) == ["2", "5"]
+    assert out == "run web: 2 new seeds of 2; 2 invalid ones were skipped\n"
+
+
+def test_all_problems_are_on_one_screen(
+    command: Callable[..., tuple[int, str, str]],
+    ask: Callable[..., Any],
+    empty_redis_url: str,
+    ports: HeldPorts,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data").write_text("a file")
+    (tmp_path / "seeds.txt").write_text("no url\n" * 1000 + "http://10.0.0.1/\nhttp://a.example/\n")
+
+    code, out, err = command(
+        "run",
+        str(tmp_path / "seeds.txt"),
+        REDIS_URL=f"redis://127.0.0.1:{ports.hold()}/0",
+        CRAWL_DATA=str(tmp_path / "data"),
+        CRAWL_CHAIN="long",
+        CRAWL_EXCLUDE="(",
+        CRAWL_SCOPE_DOMAINS="*",
+    )
+
+    assert (code, out) == (EXIT_USAGE, "")
+    first, *lines = err.splitlines()
+    assert re.fullmatch(r"scrapy run: \d+ problems; nothing was started\.", first)
+    assert len(lines) < 24
+    for words in (
+        "CRAWL_CHAIN='long'",
+        "CRAWL_EXCLUDE has '('",
+        "CRAWL_SCOPE_DOMAINS has '*'",
+        "CRAWL_CONTACT is not set",
+        "seeds.txt, line 1: 'no url' is not a URL",
+        "... and 986 more invalid seeds.",
+        "/data is not a directory",
+        "did not answer",
+    ):
+        assert words in err
 
 
 def test_a_run_created_with_other_partitions_is_refused_naming_both(
@@ -272,7 +386,7 @@ def test_a_run_of_an_earlier_release_is_refused_until_it_is_deleted(
     empty_redis_url: str,
     tmp_path: Path,
 ) -> None:
-    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
+    settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)} | CONTACT
     assert command("seed", "http://a.example/", **settings)[0] == EXIT_OK
     ask(empty_redis_url, "HSET", keys.run_record("web"), "version", KEYS_VERSION - 1)
 

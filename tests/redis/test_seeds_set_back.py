@@ -10,7 +10,7 @@ from crawlproj.config import load_config
 from crawlproj.errors import SetBack
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
-from crawlproj.frontier.seeds import admit_seeds
+from crawlproj.frontier.seeds import SeedSource, admit_seeds
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.supervisor.children import LogFiles
@@ -33,7 +33,7 @@ async def admit(run: Run, generation: int | None = None) -> None:
     config = load_config({})
     frontier = Frontier.of(run, config)
     frontier.generation = generation
-    await admit_seeds(frontier, [SEED], load_rules(config)[0], print, run.adding)
+    await admit_seeds(frontier, [SeedSource(SEED)], load_rules(config)[0], print, run.adding)
 
 
 async def test_a_supervisor_admits_lost_seeds_again_also_if_it_had_just_begun(

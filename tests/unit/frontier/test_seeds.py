@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from crawlproj.config import load_config
-from crawlproj.errors import NoSeeds
+from crawlproj.errors import NoSeeds, Problem
 from crawlproj.frontier.admission import AdmissionRules
-from crawlproj.frontier.seeds import parse_seeds, read_seeds, seed_lines
+from crawlproj.frontier.seeds import SeedSource, judge_seeds, parse_seeds, read_seeds
 from crawlproj.model.records import Candidate
 
 
 def parsed(*lines: str) -> list[str]:
-    return [seed.url if isinstance(seed, Candidate) else seed for seed in parse_seeds(enumerate(lines, 1))]
+    return [
+        f"line {number}: {seed}" if isinstance(seed, str) else seed.url
+        for number, _, seed in parse_seeds(enumerate(lines, 1))
+    ]
 
 
 def test_urls_and_bare_domains_become_candidates() -> None:
@@ -48,10 +53,10 @@ def test_a_file_is_read_with_line_numbers_whatever_its_bytes(tmp_path: Path) -> 
     file = tmp_path / "seeds.txt"
     file.write_bytes(b"http://a.test/\n\xff\xfe\n\nhttp://b.test/")
 
-    seeds = list(parse_seeds(read_seeds(file)))
+    seeds = list(judge_seeds(SeedSource(str(file))))
 
     assert [seed.url for seed in seeds if isinstance(seed, Candidate)] == ["http://a.test/", "http://b.test/"]
-    assert [seed[:7] for seed in seeds if isinstance(seed, str)] == ["line 2:"]
+    assert [seed.field for seed in seeds if isinstance(seed, Problem)] == [f"{file}, line 2"]
 
 
 def test_an_empty_file_has_no_seeds_and_no_errors(tmp_path: Path) -> None:
@@ -73,26 +78,63 @@ def test_what_a_person_names_is_a_url_a_domain_a_file_or_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO("http://in.test/\n"))
     (tmp_path / "example.com").write_text("http://file.test/\n")
 
-    assert list(seed_lines("http://a.test/")) == [(1, "http://a.test/")]
-    assert list(seed_lines("example.org")) == [(1, "example.org")]
-    assert list(seed_lines("example.com")) == [(1, "http://file.test/\n")]
-    assert list(seed_lines("-")) == [(1, "http://in.test/\n")]
-    with pytest.raises(NoSeeds, match=r"'seeds\.txt'"):
-        list(seed_lines("seeds.txt"))
+    assert list(SeedSource("http://a.test/").lines()) == [(1, "http://a.test/")]
+    assert list(SeedSource("example.org").lines()) == [(1, "example.org")]
+    assert list(SeedSource("example.com").lines()) == [(1, "http://file.test/\n")]
+    with pytest.raises(NoSeeds, match=r"'seeds\.txt': No such file or directory\.$"):
+        list(SeedSource("seeds.txt").lines())
+    standard_input = SeedSource("-")
+    # Again, when Redis has lost the seeds.
+    assert list(standard_input.lines()) == list(standard_input.lines()) == [(1, "http://in.test/\n")]
+
+
+def test_a_pipe_can_be_read_twice(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=["http://a.test/\n"])
+    writer.start()
+
+    source = SeedSource(str(pipe))
+
+    assert list(source.lines()) == list(source.lines()) == [(1, "http://a.test/\n")]
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("named", "url"),
+    [
+        ("example.org", "https://example.org/"),
+        ("example.org/docs/", "https://example.org/docs/"),
+        ("example.org:8080/x", "https://example.org:8080/x"),
+        ("localhost:8000", "http://localhost:8000/"),
+        ("127.0.0.1:8000/x", "http://127.0.0.1:8000/x"),
+    ],
+)
+def test_a_host_is_not_taken_for_a_file(named: str, url: str) -> None:
+    [seed] = judge_seeds(SeedSource(named))
+
+    assert isinstance(seed, Candidate)
+    assert seed.url == url
+
+
+@pytest.mark.parametrize("name", ["wiki", "wiki:8080", "wiki.corp/start", "example.orgg"])
+def test_what_may_be_a_host_is_explained(name: str) -> None:
+    with pytest.raises(NoSeeds, match=rf"If it is a host and not a file, write http://{name}$"):
+        list(SeedSource(name).lines())
 
 
 def test_seeds_are_cleaned_and_judged_by_the_rules_of_the_run() -> None:
     rules = AdmissionRules(load_config({"CRAWL_EXCLUDE": "/private", "CRAWL_MAX_URL": 64}))
     lines = ["http://a.test/?utm_source=x", "http://a.test/private/x", "http://a.test/" + "x" * 60]
 
-    seed, excluded, long = parse_seeds(enumerate(lines, 1), rules)
+    (_, _, seed), (_, _, excluded), (_, _, long) = parse_seeds(enumerate(lines, 1), rules)
 
     assert isinstance(seed, Candidate)
     assert seed.url == "http://a.test/"
     assert excluded == (
-        "line 2: 'http://a.test/private/x' is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; "
+        "'http://a.test/private/x' is excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE; "
         "change these, or leave it out"
     )
     assert isinstance(long, str)
-    assert long.startswith("line 3: 'http://a.test/xxx")
+    assert long.startswith("'http://a.test/xxx")
     assert "CRAWL_MAX_URL" in long
