@@ -140,6 +140,7 @@ class Command(RunCommand):
         limits = {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
         settings = self._apply_settings(opts, profile)
         shards = amount_from("shards", opts.shards, 1) or (profile.shards if profile else 2)
+        parsers = parsers_from(opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1)
         name = profile.run if profile and not opts.run else self.run_name(opts)
         sources = self.seed_sources(profile.seeds if profile else args)
         if not (sources or opts.join or opts.simweb):
@@ -152,9 +153,7 @@ class Command(RunCommand):
             run=name,
             sources=sources,
             shards=shards,
-            parsers=parsers_from(
-                opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1
-            ),
+            parsers=parsers,
             limits={
                 name: getattr(profile, name) if profile and given is None else given
                 for name, given in limits.items()

@@ -78,7 +78,8 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
 ) -> None:
     pages = tmp_path / "runs" / "simweb" / "pages"
     pages.parent.mkdir(parents=True)
-    pages.write_text("a file where a directory should be")
+    # Found only when it is written to.
+    pages.symlink_to(tmp_path / "gone" / "pages")
 
     process = run_simweb(scrapy, tmp_path)
 
@@ -93,7 +94,7 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
     [
         (["--shards", "0"], "--shards 0: must be a whole number, at least 1"),
         (["--shards", "many"], "--shards many: must be a whole number, at least 1"),
-        (["--shards", "65"], "--shards 65: at most 64"),
+        (["--shards", "65", "http://127.0.0.1/"], "--shards 65: at most 64"),
         (["--parsers", "4..1"], "--parsers 4..1: a range starts at 1"),
         (["--max-pages", "-5"], "--max-pages -5: must be a whole number, at least 0; 0 means no limit"),
         (["--max-seconds", "1h"], "--max-seconds 1h: must be a whole number"),
@@ -106,7 +107,10 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
         (["missing.toml"], "Cannot read the profile 'missing.toml'"),
         (["--join"], "There is no run 'web' here"),
         (["-s", "CRAWL_LEASE_SECONDS=long", "http://127.0.0.1/"], "CRAWL_LEASE_SECONDS='long'"),
-        (["-s", "CONCURRENT_REQUESTS=9999", "-s", "CRAWL_IDLE_CONNECTIONS=100000"], "open files"),
+        (
+            ["http://127.0.0.1/", "-s", "CONCURRENT_REQUESTS=9999", "-s", "CRAWL_IDLE_CONNECTIONS=100000"],
+            "open files",
+        ),
     ],
 )
 def test_a_wrong_argument_is_one_clear_line(scrapy: Scrapy, arguments: list[str], words: str) -> None:

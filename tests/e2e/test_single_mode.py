@@ -138,8 +138,12 @@ def test_a_single_crawl_whose_parser_cannot_start_says_why_and_stops(
     seeds = tmp_path / "seeds.txt"
     seeds.write_text(f"{echo.url}/\n")
 
-    single = scrapy("crawl", "web", f"-aseeds={seeds}", CRAWL_FIELDS='{"x": "css:["}')
+    (tmp_path / "sitecustomize.py").write_text(
+        'import os, sys\nif "crawlproj.parsing.extractor" in sys.orig_argv:\n    os._exit(3)\n'
+    )
 
-    assert single.wait() == 2, single.log
-    assert single.says("its parser failed: CRAWL_FIELDS"), single.log
+    single = scrapy("crawl", "web", f"-aseeds={seeds}", environment={"PYTHONPATH": str(tmp_path)})
+
+    assert single.wait() == 1, single.log
+    assert single.says("its parser failed: Cannot parse pages: the extractor process ended with exit code 3")
     assert "Traceback" not in single.log
