@@ -107,6 +107,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: $(DEV_READY)
 	$(COMPILE) requirements.in --output-file requirements.txt
 	$(COMPILE) requirements-dev.in --output-file requirements-dev.txt
+	$(COMPILE) --no-emit-package pyarrow requirements-loading.in --output-file requirements-loading.txt
 
 # Moved into place: a crawl may be using the last one. One of older sources is not kept. It works in every Python
 # from 3.11 on.
@@ -135,8 +136,9 @@ $(CRAWL_READY): requirements.txt | $(BIN)/python
 	@touch $@
 
 # The dev lock holds the crawl's lock, pin for pin, so one install serves both.
-$(DEV_READY): requirements-dev.txt requirements.txt | $(BIN)/python
+$(DEV_READY): requirements-dev.txt requirements-loading.txt requirements.txt | $(BIN)/python
 	$(INSTALL) -r requirements-dev.txt
+	$(INSTALL) --no-deps --upgrade --target $(VENV)/loading -r requirements-loading.txt
 	@$(BUNDLED_REDIS)
 	@touch $(CRAWL_READY) $@
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
-
-import msgspec
+from typing import Any
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunPaths
 from crawlproj.supervisor.progress import aligned
 
-Row = dict[str, Any]
-
 _TABLE_COLUMNS = ("status", "domain", "title", "url")
 _TABLE_ROWS = 20
 _CELL_CHARS = 60
-_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".txt": "table"}
+
+
+@dataclass(slots=True)
+class Rows:
+    """What is shown: dicts of *columns*. *schema* returns their types as an Arrow schema."""
+
+    columns: Sequence[str]
+    rows: Iterator[dict[str, Any]]
+    schema: Callable[[], Any]
 
 
 class Command(RunCommand):
@@ -31,7 +34,7 @@ class Command(RunCommand):
     examples = """\
   scrapy pages                                          a table of the first pages of run `web`
   scrapy pages --run news --columns url,text --limit 5  other columns
-  scrapy pages --output pages.jsonl                     export all as JSON lines (or .csv)
+  scrapy pages --output pages.parquet                   export all (or .jsonl, .csv, .warc.gz)
   scrapy pages --query "SELECT domain, count(*) AS pages FROM pages GROUP BY 1 ORDER BY 2 DESC\""""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -46,9 +49,12 @@ class Command(RunCommand):
             "--columns", metavar="A,B", help="only these columns (default: all; a few in a table)"
         )
         parser.add_argument(
-            "--format", choices=("table", "jsonl", "csv"), help="output format (default: table)"
+            "--format", choices=("table", "jsonl", "csv"), help="format on the terminal (default: table)"
         )
-        parser.add_argument("--output", metavar="FILE", help="write to FILE; the extension sets the format")
+        parser.add_argument(
+            "--output", metavar="FILE", help="write to FILE; the extension sets the format (see examples)"
+        )
+        parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
         parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> None:
@@ -56,88 +62,100 @@ class Command(RunCommand):
             raise BadArgument(f"--limit {opts.limit}: must be at least 1.")
         if opts.query is not None and opts.columns:
             raise BadArgument("--columns cannot be used with --query; list the columns in the SELECT.")
-        format_ = opts.format or _format_of(opts.output)
-        columns, rows = self._rows(opts, format_)
-        limit = opts.limit or (_TABLE_ROWS if format_ == "table" else None)
         if opts.output:
-            _export(Path(opts.output), format_, columns, rows, limit)
+            self._export(Path(opts.output), opts)
         else:
-            _write(sys.stdout, format_, columns, rows, limit)
+            format_ = opts.format or "table"
+            limit = opts.limit or (_TABLE_ROWS if format_ == "table" else None)
+            _print(format_, self.rows(opts, is_table=format_ == "table"), limit)
 
-    def _rows(self, opts: argparse.Namespace, format_: str) -> tuple[Sequence[str], Iterator[Row]]:
-        from crawlproj.storage.reader import committed_files, read_pages, runs_with_pages
-        from crawlproj.storage.row import COLUMNS, check_columns
+    def _export(self, path: Path, opts: argparse.Namespace) -> None:
+        # Not at module level: they import pyarrow.
+        from crawlproj.storage.export import format_of, new_file, write_csv, write_jsonl, write_parquet
+
+        format_ = opts.format or format_of(path)
+        if format_ == "table":
+            raise BadArgument("A table is for the terminal; leave out --format or --output.")
+        if format_ == "warc":
+            self._export_warc(path, opts)
+            return
+        found = self.rows(opts, is_table=False)
+        rows = islice(found.rows, opts.limit)
+        with new_file(path, overwrite=opts.overwrite) as file:
+            if format_ == "parquet":
+                write_parquet(file, found.schema(), rows)
+            elif format_ == "csv":
+                write_csv(file, found.columns, rows)
+            else:
+                write_jsonl(file, rows)
+
+    def _export_warc(self, path: Path, opts: argparse.Namespace) -> None:
+        from crawlproj.storage.archive import write_warc
+        from crawlproj.storage.export import new_file
+
+        if opts.query is not None or opts.columns:
+            raise BadArgument("A WARC file holds whole pages; leave out --query and --columns.")
+        directory = self._directory(opts)
+        with new_file(path, overwrite=opts.overwrite) as file:
+            bare = write_warc(file, path.name, self.run_name(opts), directory, opts.limit)
+        if bare:
+            self.print_error(
+                f"{bare:,} pages have no response record, only their text and columns: responses are stored "
+                "with PAGE_STORE=parquet,warc."
+            )
+
+    def _directory(self, opts: argparse.Namespace) -> Path:
+        """Return the directory of the pages. Raises BadArgument when there are none."""
+        from crawlproj.storage.reader import committed_files, runs_with_pages
 
         data = self.config().data
         directory = RunPaths(data, self.run_name(opts)).pages
-        segments = committed_files(directory) if directory.is_dir() else []
-        if not segments:
+        if not directory.is_dir() or not committed_files(directory):
             raise BadArgument(
                 f"Run {self.run_name(opts)!r} has no pages in {directory} yet; "
                 f"runs with pages: {', '.join(runs_with_pages(data)) or 'none'}."
             )
+        return directory
+
+    def rows(self, opts: argparse.Namespace, *, is_table: bool) -> Rows:
+        """Return what the options ask for. Raises BadArgument."""
+        from crawlproj.storage.parquet import schema_of
+        from crawlproj.storage.reader import committed_files, read_pages
+        from crawlproj.storage.row import COLUMNS, check_columns
+
+        directory = self._directory(opts)
         if opts.query is not None:
             from crawlproj.storage.query import QueryResult
 
             result = QueryResult(directory, opts.query)
-            if skipped := len(segments) - len(result.files):
+            if skipped := len(committed_files(directory)) - len(result.files):
                 self.print_error(f"skipping {skipped} segments without a Parquet file")
-            return result.columns, result.rows()
-        columns: Sequence[str] = _TABLE_COLUMNS if format_ == "table" else COLUMNS
+            return Rows(result.columns, result.rows(), result.schema)
+        columns: Sequence[str] = _TABLE_COLUMNS if is_table else COLUMNS
         if opts.columns:
             columns = [name.strip() for name in opts.columns.split(",")]
             check_columns(columns)
-        return columns, read_pages(directory, columns)
+        return Rows(columns, read_pages(directory, columns), lambda: schema_of(columns))
 
 
-def _format_of(output: str | None) -> str:
-    if not output:
-        return "table"
-    format_ = _FORMATS.get(Path(output).suffix)
-    if format_ is None:
-        raise BadArgument(f"--output {output!r}: use the extension .jsonl or .csv, or add --format.")
-    return format_
+def _print(format_: str, found: Rows, limit: int | None) -> None:
+    from crawlproj.storage.export import text_of, write_csv, write_jsonl
 
-
-def _export(path: Path, format_: str, columns: Sequence[str], rows: Iterator[Row], limit: int | None) -> None:
-    try:
-        # newline="": the csv module writes its own line endings.
-        with path.open("w", encoding="utf-8", newline="") as file:
-            _write(file, format_, columns, rows, limit)
-    except OSError as exc:
-        raise BadArgument(f"Cannot write {str(path)!r}: {exc.strerror or exc}.") from exc
-
-
-def _write(
-    file: TextIO, format_: str, columns: Sequence[str], rows: Iterator[Row], limit: int | None
-) -> None:
-    shown = islice(rows, limit)
-    if format_ == "table":
-        lines = [columns, *([_cell(row[column]) for column in columns] for row in shown)]
-        rule = ["-" * max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        file.writelines(f"{line}\n" for line in aligned([lines[0], rule, *lines[1:]], range(len(columns))))
-        if next(rows, None) is not None:
-            file.write(f"... first {limit:,} rows; use --limit N for more\n")
-    elif format_ == "csv":
-        table = csv.writer(file)
-        table.writerow(columns)
-        table.writerows([_text(row[column]) for column in columns] for row in shown)
+    shown, columns = islice(found.rows, limit), found.columns
+    if format_ == "csv":
+        write_csv(sys.stdout.buffer, columns, shown)
+    elif format_ == "jsonl":
+        write_jsonl(sys.stdout.buffer, shown)
     else:
-        encoder = msgspec.json.Encoder(enc_hook=str)
-        for row in shown:
-            file.write(encoder.encode(row).decode() + "\n")
+        lines = [columns, *([_cell(text_of(row[column])) for column in columns] for row in shown)]
+        rule = ["-" * max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        print("\n".join(aligned([lines[0], rule, *lines[1:]], range(len(columns)))))
+        if next(found.rows, None) is not None:
+            print(f"... first {limit:,} rows; use --limit N for more")
 
 
-def _cell(value: object) -> str:
+def _cell(text: str) -> str:
     # Pages are untrusted: drop characters that would move the cursor or change colours.
-    text = "".join(char if char.isprintable() else " " for char in _text(value)[: 4 * _CELL_CHARS])
+    text = "".join(char if char.isprintable() else " " for char in text[: 4 * _CELL_CHARS])
     text = " ".join(text.split())
     return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -13,10 +13,13 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.model.records import Page
 from crawlproj.storage.partfile import PartFile
-from crawlproj.storage.row import COLUMNS, SCHEMA_VERSION, PageRow
+from crawlproj.storage.row import COLUMNS, PageRow
 
 _LEVEL = 3
 _VERSION_KEY = b"crawlproj.schema"
+#: Of the schema below; version 1 had `fields` as a map, which not every tool reads.
+_VERSION = "2"
+_READABLE = ("1", _VERSION)
 #: A row group ends at the first of these limits, and is held in memory until then.
 _GROUP_ROWS = 1000
 _GROUP_CHARS = 8 << 20
@@ -39,11 +42,10 @@ _TYPES = {
     "simhash": pa.int64(),
     "shard": pa.int32(),
     "attempt": pa.int32(),
-    "fields": pa.map_(_TEXT, pa.list_(_TEXT)),
+    "fields": pa.list_(pa.struct([("name", _TEXT), ("values", pa.list_(_TEXT))])),
 }
-SCHEMA = pa.schema(
-    [(name, _TYPES.get(name, _TEXT)) for name in COLUMNS], metadata={_VERSION_KEY: SCHEMA_VERSION}
-)
+#: Only types and names that pandas, polars, DuckDB, Hugging Face `datasets` and Spark read; a test loads it.
+SCHEMA = pa.schema([(name, _TYPES.get(name, _TEXT)) for name in COLUMNS], metadata={_VERSION_KEY: _VERSION})
 _TIMESTAMPS = [name for name, kind in _TYPES.items() if kind == _TIMESTAMP]
 #: Columns with few distinct values: dictionary encoding makes them small and fast to group by.
 _REPEATED = ["domain", "content_type", "charset", "language", "error", "site_name", "kind", "text_source"]
@@ -51,25 +53,55 @@ _REPEATED = ["domain", "content_type", "charset", "language", "error", "site_nam
 _BOUNDED = ["url", "domain", "depth", "status", "fetched_at", "content_type", "language", "published", "kind"]
 
 
-class ParquetSink:
-    """Rows are written in row groups; the file is readable only once it is closed."""
+class RowGroups:
+    """Writes rows of *schema* to *file*, a row group at a time; readable only once it is closed."""
 
+    def __init__(self, file: PartFile, schema: pa.Schema = SCHEMA) -> None:
+        self._schema = schema
+        self._rows: list[Sequence[Any]] = []
+        self._chars = 0
+        names = set(schema.names)
+        self._writer = pq.ParquetWriter(
+            file,
+            schema,
+            compression="zstd",
+            compression_level=_LEVEL,
+            use_dictionary=[name for name in _REPEATED if name in names],
+            write_statistics=[name for name in _BOUNDED if name in names],
+            write_page_checksum=True,
+        )
+
+    def append(self, row: Sequence[Any]) -> None:
+        self._rows.append(row)
+        self._chars += _chars(row)
+        if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:
+            self._write_group()
+
+    def close(self) -> None:
+        if self._rows:
+            self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Forget the rows; the file must ignore writes by now."""
+        # Left open, the writer would be closed by the garbage collector.
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        columns = zip(*self._rows, strict=True)
+        arrays = [_array(column, field) for column, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self._rows.clear()
+        self._chars = 0
+
+
+class ParquetSink:
     suffix: ClassVar[str] = ".parquet"
 
     def __init__(self, path: Path) -> None:
-        self._rows: list[PageRow] = []
-        self._chars = 0
         self._file = PartFile(path)
         try:
-            self._writer = pq.ParquetWriter(
-                self._file,
-                SCHEMA,
-                compression="zstd",
-                compression_level=_LEVEL,
-                use_dictionary=_REPEATED,
-                write_statistics=_BOUNDED,
-                write_page_checksum=True,
-            )
+            self._groups = RowGroups(self._file)
         except OSError:
             # The constructor writes already, so it fails on a full disk.
             self._file.abandon()
@@ -80,36 +112,24 @@ class ParquetSink:
         return self._file.bytes_written
 
     def append(self, row: PageRow, page: Page) -> None:
-        self._rows.append(row)
-        self._chars += _chars(row)
-        if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:
-            self._write_group()
+        self._groups.append(msgspec.structs.astuple(row))
 
     def close(self) -> None:
-        if self._rows:
-            self._write_group()
-        self._writer.close()
+        self._groups.close()
         self._file.sync_and_close()
 
     def abandon(self) -> None:
         self._file.abandon()
-        # The abandoned file ignores the footer; left open, the writer would be closed by the garbage
-        # collector.
-        self._writer.close()
-
-    def _write_group(self) -> None:
-        columns = zip(*map(msgspec.structs.astuple, self._rows), strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=SCHEMA))
-        self._rows.clear()
-        self._chars = 0
+        self._groups.abandon()
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             version = (file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"none").decode()
-            if version != SCHEMA_VERSION:
-                raise ValueError(f"schema version {version}, but this program reads version {SCHEMA_VERSION}")
+            if version not in _READABLE:
+                raise ValueError(
+                    f"schema version {version}, but this program reads {' and '.join(_READABLE)}"
+                )
             # An older file may lack a column.
             present = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(_READ_ROWS, columns=present, use_threads=False):
@@ -117,14 +137,47 @@ class ParquetSink:
                     for name in _TIMESTAMPS:
                         if timestamp := row.get(name):
                             row[name] = timestamp.replace(tzinfo=UTC)
+                    if isinstance(fields := row.get("fields"), list):
+                        row["fields"] = {field["name"]: field["values"] for field in fields}
                     yield {name: row.get(name) for name in columns}
 
 
-def _chars(row: PageRow) -> int:
-    """Return how much text a row holds in its long columns."""
-    texts = (row.title, row.description, row.text, row.full_text, *(row.link_urls or ()))
-    chars = sum(len(text) for text in texts if text)
-    chars += sum(len(heading["text"]) for heading in row.headings or ())
-    for values in (row.fields or {}).values():
-        chars += sum(map(len, values))
-    return chars
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of a file with only these columns."""
+    return pa.schema([SCHEMA.field(name) for name in columns], metadata=SCHEMA.metadata)
+
+
+def without_maps(schema: pa.Schema) -> pa.Schema:
+    """Return *schema* with lists of names and values in place of maps, which not every tool reads."""
+    fields = [
+        field.with_type(pa.list_(pa.struct([("name", kind.key_type), ("values", kind.item_type)])))
+        if pa.types.is_map(kind := field.type)
+        else field
+        for field in schema
+    ]
+    return pa.schema(fields)
+
+
+def has_field_list(path: Path) -> bool:
+    """Whether the file has the column `fields`, as a list and not as the map of version 1."""
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException):
+        # Damaged; whoever reads it says so.
+        return False
+    return "fields" in schema.names and pa.types.is_list(schema.field("fields").type)
+
+
+def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
+    if pa.types.is_list(field.type):
+        column = [list(value.items()) if isinstance(value, dict) else value for value in column]
+    return pa.array(column, field.type)
+
+
+def _chars(value: object) -> int:
+    """Return how much text *value* holds."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return sum(map(_chars, value))
+    return sum(map(_chars, value.values())) if isinstance(value, dict) else 0

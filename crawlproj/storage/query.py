@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from crawlproj.errors import BadArgument
-from crawlproj.storage.parquet import ParquetSink
+from crawlproj.storage.parquet import ParquetSink, has_field_list, without_maps
 
 #: No downloads, and no access to Python variables as tables.
 _SANDBOX: dict[str, str | bool | int | float | list[str]] = {
@@ -45,6 +46,13 @@ class QueryResult:
             raise BadArgument(message_of(exc)) from None
         self.columns = _distinct(self._relation.columns)
 
+    def schema(self) -> pa.Schema:
+        """Return the types of the columns, as every tool reads them from Parquet."""
+        schema = self._relation.limit(0).to_arrow_table().schema
+        return without_maps(
+            pa.schema([f.with_name(name) for f, name in zip(schema, self.columns, strict=True)])
+        )
+
     def rows(self) -> Iterator[dict[str, Any]]:
         try:
             for batch in self._relation.to_arrow_reader():
@@ -53,13 +61,24 @@ class QueryResult:
             raise BadArgument(message_of(exc)) from None
 
 
-def connect(files: Iterable[Path], select: str = "*", **options: str) -> duckdb.DuckDBPyConnection:
+def connect(files: Sequence[Path], select: str = "*", **options: str) -> duckdb.DuckDBPyConnection:
     """Return a connection with the rows of *files* as the table ``pages``; *options* are DuckDB's."""
     connection = duckdb.connect(":memory:", config=_SANDBOX | options)
     connection.execute("SET TimeZone = 'UTC'")
-    rows = f"read_parquet({_sql_list(files)}, union_by_name = true)"
-    connection.execute(f"CREATE VIEW pages AS SELECT {select} FROM {rows}")
+    connection.execute(f"CREATE VIEW pages AS SELECT {select} FROM ({_rows_of(files)})")
     return connection
+
+
+def _rows_of(files: Sequence[Path]) -> str:
+    """Return the SELECT of all rows, with `fields` as a map in old files and new."""
+    lists = [file for file in files if has_field_list(file)]
+    known = set(lists)
+    maps = [file for file in files if file not in known]
+    return " UNION ALL BY NAME ".join(
+        f"SELECT {select} FROM read_parquet({_sql_list(chosen)}, union_by_name = true)"
+        for select, chosen in (("* REPLACE (map_from_entries(fields) AS fields)", lists), ("*", maps))
+        if chosen
+    )
 
 
 def _sql_list(files: Iterable[Path]) -> str:

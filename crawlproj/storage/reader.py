@@ -21,8 +21,9 @@ DAMAGE = (OSError, EOFError, ValueError, KeyError, zlib.error, zstandard.ZstdErr
 
 
 def read_pages(directory: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield every committed page in *directory*, as a dict of *columns* (all), segment by segment.
+    """Yield every committed page of a run, as a dict of *columns* (all), segment by segment.
 
+    *directory* is that of the run, ``DATA/runs/RUN``, or its ``pages``.
     Keys and types are the same for every format; a page stored in several formats is read once. Segments
     still being written are skipped, so this is safe while a crawl runs. Raises BadSegment, with the file's
     name, for a damaged or unknown file.
@@ -45,6 +46,8 @@ def runs_with_pages(data: Path) -> list[str]:
 def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
     """Return one file per committed segment, in the format that is fastest to read, and its sink."""
     path = Path(directory)
+    if (path / "pages").is_dir():
+        path /= "pages"
     if not path.is_dir():
         raise BadArgument(f"{str(path)!r} is not a directory; pages are in DATA/runs/RUN/pages.")
     names = {file.name for file in path.iterdir() if not file.name.startswith(".")}

@@ -8,6 +8,7 @@ of its own, so that one can be read without the others.
 from __future__ import annotations
 
 import gzip
+import re
 import uuid
 import zlib
 from base64 import b32encode
@@ -30,6 +31,8 @@ _SMALLEST_WINDOW = 10
 _VERSION = b"WARC/1.1\r\n"
 
 _LONGEST_LINE = 1 << 20
+_CHUNK_BYTES = 1 << 17
+_KIND = re.compile(rb"\r\nWARC-Type: (\w+)\r\n")
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 #: About the transfer, not the page; the length is written again.
 _NOT_KEPT = frozenset({"transfer-encoding", "content-length", "connection", "keep-alive"})
@@ -57,18 +60,11 @@ class WarcSink(PartFile):
                     WARC_Truncated="length" if page.truncated else "",
                 )
             )
-        if row.text is not None:
-            records.append(record("conversion", "text/plain", row.text.encode(), WARC_Refers_To=response))
-        without_text = encode(msgspec.structs.replace(row, text=None))
-        records.append(record("metadata", "application/json", without_text, WARC_Refers_To=response))
+        records += _extracted(row, response)
         self.write(b"".join(records))
 
     def _info(self, run: str) -> bytes:
-        lines = f"software: crawlproj\r\nformat: WARC File Format 1.1\r\nisPartOf: {run}\r\n"
-        lines += f"crawlproj-schema: {SCHEMA_VERSION}\r\n"
-        name = self.path.name.removesuffix(".part")
-        fields = "application/warc-fields"
-        return _record("warcinfo", fields, lines.encode(), datetime.now(UTC), WARC_Filename=name)
+        return info_record(self.path.name.removesuffix(".part"), run)
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -86,6 +82,57 @@ class WarcSink(PartFile):
                     row = decode(block)
                     row.text, text = text, None
                     yield pick(row, columns)
+
+
+def info_record(name: str, run: str) -> bytes:
+    """Return the first record of the file *name*."""
+    lines = f"software: crawlproj\r\nformat: WARC File Format 1.1\r\nisPartOf: {run}\r\n"
+    lines += f"crawlproj-schema: {SCHEMA_VERSION}\r\n"
+    fields = "application/warc-fields"
+    return _record("warcinfo", fields, lines.encode(), datetime.now(UTC), WARC_Filename=name)
+
+
+def records_without_response(row: PageRow) -> bytes:
+    """Return the records of a page whose response is not stored."""
+    return b"".join(_extracted(row))
+
+
+def page_records(path: Path) -> Iterator[bytes]:
+    """Yield the records of each page of a file, as the gzip members they are."""
+    page: list[bytes] = []
+    for member, record in _members(path):
+        kind = _KIND.search(record)
+        if kind is None:
+            raise ValueError(f"a record begins with {record[:20]!r}")
+        if kind[1] != b"warcinfo":
+            page.append(member)
+        if kind[1] == b"metadata":
+            yield b"".join(page)
+            page.clear()
+    if page:
+        raise ValueError("the file is truncated")
+
+
+def _members(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each gzip member of a file, compressed and plain."""
+    with path.open("rb") as file:
+        rest = file.read(_CHUNK_BYTES)
+        while rest:
+            inflater, member, plain = zlib.decompressobj(16 + zlib.MAX_WBITS), [], []
+            while not inflater.eof:
+                if not rest:
+                    raise ValueError("the file is truncated")
+                plain.append(inflater.decompress(rest))
+                member.append(rest[: len(rest) - len(inflater.unused_data)])
+                rest = inflater.unused_data or file.read(_CHUNK_BYTES)
+            yield b"".join(member), b"".join(plain)
+
+
+def _extracted(row: PageRow, response: str = "") -> Iterator[bytes]:
+    record = partial(_record, date=row.fetched_at, url=row.url, WARC_Refers_To=response)
+    if row.text is not None:
+        yield record("conversion", "text/plain", row.text.encode())
+    yield record("metadata", "application/json", encode(msgspec.structs.replace(row, text=None)))
 
 
 def _new_id() -> str:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from scrapy.cmdline import execute
+from warcio.archiveiterator import ArchiveIterator
 
 from crawlproj.errors import EXIT_OK, EXIT_UNEXPECTED, EXIT_USAGE
 from crawlproj.model.records import Page
@@ -117,6 +119,82 @@ def test_all_pages_are_exported_as_json_lines(stored: Path, pages: Typed, tmp_pa
     assert rows[7]["fetched_at"] == "2026-01-02T03:04:05Z"
 
 
+@pytest.mark.parametrize("name", ["out.parquet", "out.jsonl", "out.csv", "out.warc.gz", "out.warc"])
+def test_the_extension_sets_the_format(stored: Path, pages: Typed, tmp_path: Path, name: str) -> None:
+    code, out, err = pages("--output", str(tmp_path / name), "--limit", "20")
+
+    assert (code, out, err) == (EXIT_OK, "", "")
+    assert count_of(tmp_path / name) == 20
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [name]
+
+
+def count_of(path: Path) -> int:
+    if path.suffix == ".parquet":
+        return int(pq.read_metadata(path).num_rows)
+    if path.suffix == ".csv":
+        return len(list(csv.reader(io.StringIO(path.read_text(), newline="")))) - 1
+    if path.suffix == ".jsonl":
+        return len(path.read_text().splitlines())
+    with path.open("rb") as file:
+        return [record.rec_type for record in ArchiveIterator(file)].count("response")
+
+
+def test_an_existing_file_is_replaced_only_when_asked(stored: Path, pages: Typed, tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    output.write_text("precious")
+
+    code, _, err = pages("--output", str(output))
+
+    assert (code, output.read_text()) == (EXIT_USAGE, "precious")
+    assert "exists; add --overwrite to replace it" in err
+    assert pages("--output", str(output), "--overwrite")[0] == EXIT_OK
+    assert count_of(output) == 30
+
+
+def test_an_export_that_fails_leaves_nothing(stored: Path, pages: Typed, tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    output.write_text("precious")
+    (stored / "q-000001.parquet").write_bytes(b"PAR1 no such file PAR1")
+
+    code, _, _ = pages("--output", str(output), "--overwrite")
+
+    assert code == EXIT_UNEXPECTED
+    assert [path.read_text() for path in tmp_path.iterdir() if path.is_file()] == ["precious"]
+
+
+def test_the_answer_of_sql_is_exported_as_parquet(stored: Path, pages: Typed, tmp_path: Path) -> None:
+    output = tmp_path / "out.parquet"
+    query = (
+        "SELECT domain, count(*) AS n, any_value(fields) AS fields FROM pages GROUP BY 1 ORDER BY 1 LIMIT 1"
+    )
+
+    code, _, _ = pages("--query", query, "--output", str(output))
+
+    assert code == EXIT_OK
+    [row] = pq.read_table(output).to_pylist()
+    assert row == {"domain": "d0.test", "n": 10, "fields": [{"name": "price", "values": ["0 €"]}]}
+
+
+def test_a_warc_of_pages_without_responses_is_reported(pages: Typed, tmp_path: Path) -> None:
+    store(tmp_path / "runs" / "web" / "pages", ["parquet"], 2)
+
+    code, _, err = pages("--output", str(tmp_path / "out.warc.gz"))
+
+    assert code == EXIT_OK
+    assert "2 pages have no response record" in err
+    assert "PAGE_STORE=parquet,warc" in err
+
+
+def test_an_export_takes_no_more_memory_than_a_row_group(
+    stored: Path, pages: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawlproj.storage.parquet._GROUP_ROWS", 8)
+
+    pages("--output", str(tmp_path / "out.parquet"))
+
+    assert pq.read_metadata(tmp_path / "out.parquet").num_row_groups == 4
+
+
 def test_chosen_columns_are_exported_as_csv(stored: Path, pages: Typed) -> None:
     _, out, _ = pages("--format", "csv", "--columns", "url,text,fields", "--limit", "2")
 
@@ -175,7 +253,10 @@ def test_segments_that_sql_cannot_read_are_reported(stored: Path, pages: Typed) 
         (["--run", "nope"], "Run 'nope' has no pages in .*nope.* yet; runs with pages: web"),
         (["--columns", "url,tilte"], "Unknown column 'tilte'. Did you mean title?"),
         (["--limit", "0"], "--limit 0: must be at least 1"),
-        (["--output", "{tmp}/x.xls"], "or add --format"),
+        (["--output", "{tmp}/x.xls"], r"x\.xls.* use one of \.parquet, \.jsonl, \.csv, \.warc\.gz"),
+        (["--output", "{tmp}"], r"use one of \.parquet"),
+        (["--output", "{tmp}/x.csv", "--format", "table"], "A table is for the terminal"),
+        (["--output", "{tmp}/x.warc.gz", "--columns", "url"], "leave out --query and --columns"),
         (["--output", "{tmp}/no/x.csv"], "Cannot write .*: No such file or directory"),
         (["--query", "SELECT 1", "--columns", "url"], "--columns cannot be used with --query"),
         (["--query", "SELEC 1"], 'syntax error at or near "SELEC"'),

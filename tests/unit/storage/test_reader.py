@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copy
@@ -48,14 +50,49 @@ def test_sql_sees_old_and_new_files_as_one_table(tmp_path: Path, a_page: MakePag
 
     rows = list(
         QueryResult(
-            tmp_path, "SELECT url, kind, published, headings[1].text AS first FROM pages ORDER BY 1"
+            tmp_path,
+            "SELECT url, kind, published, headings[1].text AS first, fields['price'] FROM pages ORDER BY 1",
         ).rows()
     )
 
     assert [tuple(row.values()) for row in rows] == [
-        ("http://a.test/", None, None, None),
-        ("http://a.test/new", "article", datetime(1851, 9, 18, tzinfo=UTC), "Tätel"),
+        ("http://a.test/", None, None, None, ["1 €"]),
+        ("http://a.test/new", "article", datetime(1851, 9, 18, tzinfo=UTC), "Tätel", ["1 €", "2 €"]),
     ]
+
+
+def test_old_and_new_files_are_read_alike(tmp_path: Path, a_page: MakePage) -> None:
+    write(tmp_path, "new", "parquet", a_page, "http://a.test/new")
+    copy(ROOT / "tests/data/old_pages/before_metadata.parquet", tmp_path)
+
+    rows = list(read_pages(tmp_path, ["url", "fields"]))
+
+    assert rows == [
+        {"url": "http://a.test/", "fields": {"price": ["1 €"]}},
+        {"url": "http://a.test/new", "fields": {"price": ["1 €", "2 €"], "none": []}},
+    ]
+
+
+def test_pages_are_read_from_anywhere_without_scrapy_or_redis(tmp_path: Path, a_page: MakePage) -> None:
+    pages = tmp_path / "run" / "pages"
+    pages.mkdir(parents=True)
+    write(pages, "p-1", "parquet", a_page, "http://a.test/")
+    program = (
+        "import sys; from crawlproj import read_pages\n"
+        "print([page['url'] for page in read_pages('run')])\n"
+        "print({'redis', 'scrapy', 'twisted'} & set(sys.modules))"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ran.stdout == "['http://a.test/']\nset()\n"
 
 
 def test_every_format_gives_the_same_rows(tmp_path: Path, a_page: MakePage) -> None:
