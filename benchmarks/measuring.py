@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from crawlproj.redisio import embedded
+from crawlproj.redisio.servers import OLDEST_VERSION, find_servers, newest_that_reads
 
 T = TypeVar("T")
 _READY_S = 20.0
@@ -51,7 +51,8 @@ def read_options(description: str) -> Options:
 
 
 def default_redis_server() -> str:
-    return os.environ.get("REDIS_SERVER") or embedded.find_server().path
+    newest = newest_that_reads(find_servers(), OLDEST_VERSION)
+    return os.environ.get("REDIS_SERVER") or (newest.path if newest else "redis-server")
 
 
 @dataclass(slots=True)

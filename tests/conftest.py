@@ -16,8 +16,8 @@ import hypothesis
 import pytest
 
 from crawlproj.parsing import worker
-from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.servers import OLDEST_VERSION, find_servers, newest_that_reads
 from tests.ports import HeldPorts
 
 # Three tests run at once, beside whatever else the machine does: no example is too slow.
@@ -33,6 +33,13 @@ hypothesis.settings.load_profile("shared machine")
 pytest_plugins = ["tests.leftovers", "tests.shuffle", "tests.skips"]
 
 READY_S = 20.0
+
+
+def redis_server() -> str:
+    """The newest redis-server here."""
+    server = newest_that_reads(find_servers(), OLDEST_VERSION)
+    assert server is not None
+    return server.path
 
 
 class RedisServer:
@@ -52,7 +59,7 @@ class RedisServer:
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    embedded.find_server().path,
+                    redis_server(),
                     *("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)),
                     *("--save", "", "--appendonly", "no", *self.options, *more_options),
                 ],

@@ -20,10 +20,7 @@ OLDEST_VERSION = (6, 2, 0)
 #: The first version that keeps its append-only file as a directory, which older ones do not read.
 _MULTI_PART_VERSION = (7, 0, 0)
 #: Searched besides PATH, which cron jobs and services have cut short.
-_FOLDERS = (
-    *("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin"),
-    *("/opt/redis/bin", "/opt/redis-stack/bin", "/opt/homebrew/bin", "/opt/local/bin"),
-)
+_FOLDERS = ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin")
 
 Version = tuple[int, int, int]
 

@@ -27,13 +27,13 @@ from typing import Any
 import pytest
 
 from crawlproj.errors import BadArgument
-from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from tests.composefile import PROJECT, command_of, read_compose, read_yaml
+from tests.conftest import redis_server
 from tests.e2e.conftest import PATIENCE_S, QUICK, wait_until
 from tests.ports import HeldPorts
 
@@ -177,7 +177,7 @@ class Containers:
         """The programs that the images have, as a folder for PATH."""
         programs = self.folder / "bin"
         programs.mkdir()
-        server = Path(embedded.find_server().path)
+        server = Path(redis_server())
         (programs / "redis-server").symlink_to(server)
         (programs / "redis-cli").symlink_to(shutil.which("redis-cli") or bundled_redis_cli())
         # -P: an installed script does not look for modules where it is started.

@@ -15,7 +15,9 @@ INDEX = re.compile(
 )
 #: Paths that exist on one machine only.
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(root|home/\w+|Users/\w+|work|opt)/\w")
-LOCK_LINE = re.compile(r"[a-z0-9-]+==[^\s;]+( ; [^\\]+?)?( \\)?|    --hash=sha256:[0-9a-f]{64}( \\)?|(    )?#.*|")
+LOCK_LINE = re.compile(
+    r"[a-z0-9-]+==[^\s;]+( ; [^\\]+?)?( \\)?|    --hash=sha256:[0-9a-f]{64}( \\)?|(    )?#.*|"
+)
 
 
 def committed() -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ def stub(folder: Path, says: str, code: int = 0) -> str:
 
 BUNDLED = Server("/venv/redis-server", (6, 2, 14))
 SYSTEM = Server("/usr/bin/redis-server", (7, 0, 15))
-NEWEST = Server("/opt/redis-server", (8, 2, 1))
+NEWEST = Server("/usr/lib/redis-server", (8, 2, 1))
 OLD = Server("/old/redis-server", (5, 0, 14))
 
 
