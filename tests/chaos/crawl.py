@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from crawlproj.errors import EXIT_REDIS
+from crawlproj.errors import EXIT_REDIS, EXIT_SHARD_TAKEN
 from crawlproj.model.run import RunPaths
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
@@ -23,6 +23,8 @@ PROJECT = Path(__file__).parents[2]
 RUN = "chaos"
 SHARDS, PARSERS = 4, 4
 DELAY_S = 0.2
+#: How long a shard holds its number and partitions without renewal.
+LEASE_S = 4
 _PAGES_PER_DOMAIN = 60
 #: Minutes of a real crawl in seconds. No domain is given up, and no chain of redirects is too long, so that
 #: every page is expected, in whichever order it is found.
@@ -30,7 +32,7 @@ _SETTINGS = {
     "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
     "DOWNLOAD_DELAY": str(DELAY_S),
     "DOWNLOAD_TIMEOUT": "5",
-    "CRAWL_SHARD_LEASE_SECONDS": "4",
+    "CRAWL_SHARD_LEASE_SECONDS": str(LEASE_S),
     "CRAWL_BACKOFF_SECONDS": "0.3",
     "CRAWL_MAX_BACKOFF_SECONDS": "5",
     "CRAWL_GIVE_UP_FAILURES": "0",
@@ -86,6 +88,9 @@ class Crawl:
         self._supervisor: subprocess.Popen[bytes] | None = None
         #: Set while the tormentor keeps it dead.
         self.keep_dead = False
+        #: Until when shards of a supervisor that joined may be alive. If the first one was killed, it is
+        #: refused until then, and started again, as systemd would do.
+        self.joined_until_s = 0.0
         #: Times the supervisor ended without having been killed, before the run had.
         self.gave_up: list[str] = []
 
@@ -121,7 +126,9 @@ class Crawl:
             state = self._last_state()
             if code == 0 and state:
                 return state
-            if code == EXIT_REDIS and time.monotonic() - self._started_s < _AT_START_S:
+            has_no_redis = code == EXIT_REDIS and time.monotonic() - self._started_s < _AT_START_S
+            is_refused = code == EXIT_SHARD_TAKEN and self._started_s < self.joined_until_s
+            if has_no_redis or is_refused:
                 await asyncio.sleep(1)
                 self.start()
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ from redis.exceptions import RedisError
 
 from crawlproj.redisio import keys
 from tests.chaos import disks
-from tests.chaos.crawl import RUN, Crawl
+from tests.chaos.crawl import LEASE_S, RUN, Crawl
 from tests.chaos.proxy import Proxy
 from tests.chaos.redis import RedisUnderTest
 from tests.chaos.schedule import Fault, Kind
@@ -223,6 +224,7 @@ class Tormentor:
             boot.write_text(f"{uuid.UUID(int=fault.pick)}\n")
             name = socket.gethostname() if fault.how == "same hostname" else "elsewhere"
             self._log(str(fault))
+            self._crawl.joined_until_s = math.inf
             joined = self._crawl.scrapy(
                 *("run", "--join", "--run", RUN, "--shards", "1", "--parsers", "1"),
                 f"--set=LOG_FILE={self._crawl.folder / 'elsewhere' / 'supervisor.log'}",
@@ -241,3 +243,4 @@ class Tormentor:
                 self.errors.append(f"{fault}: the joined supervisor did not leave in {_LEAVE_S:g} s")
                 joined.kill()
             joined.wait()
+            self._crawl.joined_until_s = time.monotonic() + LEASE_S
