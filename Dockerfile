@@ -11,7 +11,7 @@ RUN python -m venv --without-pip /venv \
 # The HTML reader; the same Debian as below, with a compiler.
 FROM python:3.11-bookworm AS reader
 WORKDIR /build
-COPY setup.py pyproject.toml ./
+COPY setup.py ./
 COPY crawlproj/parsing/reader crawlproj/parsing/reader
 RUN python setup.py build_ext --build-lib . && test -f crawlproj/parsing/_reader.abi3.so
 
@@ -22,7 +22,6 @@ RUN useradd --system --uid 10001 --user-group --no-create-home crawl \
 COPY --from=packages /venv /venv
 WORKDIR /srv/crawlproj
 COPY scrapy.cfg ./
-COPY profiles profiles
 COPY crawlproj crawlproj
 COPY --from=reader /build/crawlproj/parsing/_reader.abi3.so crawlproj/parsing/
 COPY deploy/health.py deploy/

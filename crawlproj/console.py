@@ -1,4 +1,7 @@
-"""What all commands about a run share: options, the Redis client, and errors printed as one line."""
+"""What all commands share: options, errors printed as one line, and for those about a run the Redis client.
+
+Nothing here imports Scrapy, which takes longer to load than most commands take to answer.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,19 @@ import argparse
 import asyncio
 import errno
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
-from scrapy.exceptions import UsageError
-from scrapy.settings import BaseSettings
-
-from crawlproj.config import Config, read_config
-from crawlproj.errors import EXIT_STORE, BadArgument, CannotStart, CrawlError, Problem
-from crawlproj.redisio.client import RedisClient
-from crawlproj.redisio.keys import check_run_name
-from crawlproj.runs import Run
+from crawlproj.errors import EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, CrawlError, Problem
 
 if TYPE_CHECKING:
+    from crawlproj.config import Config
     from crawlproj.frontier.seeds import SeedCount, SeedSource
+    from crawlproj.redisio.client import RedisClient
+    from crawlproj.runs import Run
 
 #: The run of the spider `web` if none is named.
 DEFAULT_RUN = "web"
@@ -42,24 +41,49 @@ _DISK_ERRORS = frozenset(
 )
 #: What shells expect of a process that got SIGPIPE: 128 + its number.
 _EXIT_PIPE = 141
+#: The headings of `crawlproj -h`.
+GROUPS = ("crawl", "look", "operate", "develop")
+
+#: The program a person has typed, `scrapy` or `crawlproj`. Global, as the command line is.
+_program = "scrapy"
 
 
-class _Help(argparse.RawDescriptionHelpFormatter, ScrapyHelpFormatter):
-    """Scrapy's layout, with the line breaks of the examples kept."""
+def name_program(name: str) -> None:
+    """Use *name* in messages from now on."""
+    global _program
+    _program = name
 
 
-class RunCommand(ScrapyCommand):
-    """A command about a run. Subclasses define `work`, and for the help ``summary`` and ``examples``."""
+def spoken(text: str) -> str:
+    """Return *text* with the commands in it as a person would type them here."""
+    return re.sub(r"\bscrapy (?=[a-z]+\b)", f"{_program} ", text)
 
-    requires_project = True
+
+class ConsoleCommand:
+    """A command of ours. Subclasses define `run_it`, and for the help ``group``, ``summary``, ``examples``.
+
+    Scrapy takes it for one of its own (`register_with_scrapy`); `crawlproj` runs it without Scrapy, unless it
+    ``needs_scrapy``.
+    """
+
+    requires_project = False
     requires_crawler_process = False
     default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": False}
+    needs_scrapy = False
+    group = "develop"
     arguments = "[options]"
     summary = ""
     examples = ""
     takes_arguments = False
-    #: Whether it fails when there is no crawl, instead of starting an embedded Redis.
-    requires_crawl = False
+    exitcode = 0
+
+    def __init__(self) -> None:
+        #: Scrapy's settings; without Scrapy, a dict.
+        self.settings: Any = {}
+
+    @property
+    def name(self) -> str:
+        return type(self).__module__.rpartition(".")[2]
 
     def syntax(self) -> str:
         return self.arguments
@@ -67,25 +91,47 @@ class RunCommand(ScrapyCommand):
     def short_desc(self) -> str:
         return self.summary
 
+    def long_desc(self) -> str:
+        return self.summary
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        super().add_options(parser)
-        parser.add_argument("--run", default="", metavar="NAME", help=f"the run (default: {DEFAULT_RUN})")
-        parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
-        parser.formatter_class = _Help
-        parser.epilog = "examples:\n" + self.examples
+        """Add the options of all commands; the same as Scrapy's own."""
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        parser.epilog = "examples:\n" + spoken(self.examples)
+        options = parser.add_argument_group("settings and logs")
+        options.add_argument(
+            "-s",
+            "--set",
+            action="append",
+            default=[],
+            type=_setting,
+            metavar="NAME=VALUE",
+            help="a setting (repeatable)",
+        )
+        options.add_argument("-L", "--loglevel", metavar="LEVEL", help="the least level that is logged")
+        options.add_argument("--logfile", metavar="FILE", help="log to FILE instead of stderr")
+        options.add_argument("--nolog", action="store_true", help="log nothing")
+        options.add_argument("--pidfile", metavar="FILE", help="write the process ID to FILE")
+        options.add_argument("--profile", metavar="FILE", help="write cProfile statistics to FILE")
+        options.add_argument("--pdb", action="store_true", help="start the debugger on an error")
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
+        """Called by Scrapy: put the options into its settings."""
+        from scrapy.commands import ScrapyCommand
+
         for pair in opts.set:
             self._check_pair(pair)
-        super().process_options(args, opts)
-        if opts.data and self.settings is not None:
-            self.settings.set("CRAWL_DATA", opts.data, priority="cmdline")
+        ScrapyCommand.process_options(self, args, opts)  # type: ignore[arg-type]  # registered, not derived
+        self.settings.setdict(given_settings(opts), priority="cmdline")
 
     def _check_pair(self, pair: str) -> None:
-        """Refuse what Scrapy would refuse without saying why: -s without a value, or with half a dict."""
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"-s {pair} has no value; write -s NAME=VALUE", print_help=False)
+        """Refuse what Scrapy would refuse without saying why: half a dict."""
+        from scrapy.exceptions import UsageError
+        from scrapy.settings import BaseSettings
+
+        from crawlproj.config import read_config
+
+        name, _, value = pair.partition("=")
         try:
             BaseSettings(self.settings).set(name, value)
         except (ValueError, TypeError) as exc:
@@ -94,11 +140,12 @@ class RunCommand(ScrapyCommand):
             raise UsageError(wrong, print_help=False) from exc
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        name = type(self).__module__.rpartition(".")[2]
         unknown = [arg for arg in args if (arg.startswith("-") and arg != "-") or not self.takes_arguments]
         if unknown:
-            raise UsageError(f"unknown argument {unknown[0]!r}; see: scrapy {name} -h", print_help=False)
-        self.exitcode = self.guarded(lambda: self.run_it(args, opts))
+            self.print_error(f"unknown argument {unknown[0]!r}; see: scrapy {self.name} -h")
+            self.exitcode = EXIT_USAGE
+        else:
+            self.exitcode = self.guarded(lambda: self.run_it(args, opts))
 
     def guarded(self, work: Callable[[], int]) -> int:
         """Do *work*; returns its exit code, or prints the error that ended it and returns its exit code."""
@@ -130,11 +177,29 @@ class RunCommand(ScrapyCommand):
             return
         self.print_error(f"{len(problems)} problems; nothing was started.")
         for problem in problems:
-            print(f"- {problem}", file=sys.stderr)
+            print(spoken(f"- {problem}"), file=sys.stderr)
 
     def print_error(self, text: str) -> None:
         """Print an error, with the name of the command."""
-        print(f"scrapy {type(self).__module__.rpartition('.')[2]}: {text}", file=sys.stderr)
+        print(f"{_program} {self.name}: {spoken(text)}", file=sys.stderr)
+
+    def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
+        """Run the command; returns the exit code."""
+        raise NotImplementedError
+
+
+class RunCommand(ConsoleCommand):
+    """A command about a run. Subclasses define `work`."""
+
+    requires_project = True
+    group = "operate"
+    #: Whether it fails when there is no crawl, instead of starting an embedded Redis.
+    requires_crawl = False
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--run", default="", metavar="NAME", help=f"the run (default: {DEFAULT_RUN})")
+        parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         return asyncio.run(self.work(args, opts)) or 0
@@ -150,8 +215,10 @@ class RunCommand(ScrapyCommand):
         return config
 
     def _read_config(self) -> tuple[Config, list[Problem]]:
-        assert self.settings is not None
-        return read_config(self.settings.copy_to_dict())
+        from crawlproj.config import read_config
+
+        settings = self.settings
+        return read_config(settings if isinstance(settings, dict) else settings.copy_to_dict())
 
     async def check(
         self, run: str, sources: Sequence[SeedSource], *, fetches: bool, skip_invalid: bool = False
@@ -175,6 +242,8 @@ class RunCommand(ScrapyCommand):
             raise CannotStart(problems)
 
     def run_name(self, opts: argparse.Namespace) -> str:
+        from crawlproj.redisio.keys import check_run_name
+
         # Other settings may be wrong: they are reported together, later.
         return check_run_name(opts.run or self._read_config()[0].run or DEFAULT_RUN)
 
@@ -185,6 +254,8 @@ class RunCommand(ScrapyCommand):
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[RedisClient]:
+        from crawlproj.redisio.client import RedisClient
+
         config = self.config()
         if self.requires_crawl and not self.has_crawl():
             raise BadArgument(f"There is no crawl in {str(config.data)!r}; name its directory with --data.")
@@ -197,6 +268,8 @@ class RunCommand(ScrapyCommand):
     @asynccontextmanager
     async def found_run(self, opts: argparse.Namespace) -> AsyncIterator[Run]:
         """Open the run that exists under the name in *opts*."""
+        from crawlproj.runs import Run
+
         async with self.client() as client:
             yield await Run.find(client, self.run_name(opts))
 
@@ -216,3 +289,28 @@ class RunCommand(ScrapyCommand):
         frontier = Frontier.of(run, config)
         frontier.generation = run.client.generation
         return await admit_seeds(frontier, sources, rules, self.print_error, run.adding)
+
+
+def given_settings(opts: argparse.Namespace) -> dict[str, str]:
+    """Return the settings that *opts* stand for."""
+    settings = dict(pair.split("=", 1) for pair in opts.set)
+    if data := getattr(opts, "data", ""):
+        settings["CRAWL_DATA"] = data
+    return settings
+
+
+def register_with_scrapy() -> None:
+    """Make Scrapy accept our commands, which it loads by COMMANDS_MODULE."""
+    from scrapy.commands import ScrapyCommand
+
+    ScrapyCommand.register(ConsoleCommand)
+
+
+def _setting(text: str) -> str:
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"{text} has no value; write -s NAME=VALUE")
+    return text
+
+
+if "scrapy.commands" in sys.modules:
+    register_with_scrapy()

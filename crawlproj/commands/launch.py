@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 class Command(RunCommand):
+    group = "crawl"
     arguments = "[options] --scrapyd URL [--scrapyd URL ...] [FILE|URL ...]"
     summary = "Spread the shards and parsers of a run over scrapyd servers"
     takes_arguments = True

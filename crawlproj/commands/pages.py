@@ -30,6 +30,7 @@ class Rows:
 
 
 class Command(RunCommand):
+    group = "look"
     summary = "Show stored pages, export them, or query them with SQL"
     examples = """\
   scrapy pages                                          a table of the first pages of run `web`

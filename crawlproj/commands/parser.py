@@ -20,6 +20,8 @@ _RESUME_S = 10.0
 
 
 class Command(RunCommand):
+    group = "crawl"
+    needs_scrapy = True
     summary = "Parse fetched pages: admit their links and store their text"
     default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": True}
     examples = """\
@@ -38,7 +40,6 @@ class Command(RunCommand):
         from crawlproj.parsing.guard import run_guarded
         from crawlproj.parsing.names import name_after, new_parser_name
 
-        assert self.settings is not None
         set_up_logging(self.settings)
         # Checked here, so that bad settings are reported once and not by every child.
         config = self.config()

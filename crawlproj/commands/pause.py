@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.runs import RunState
 
 
@@ -20,6 +20,6 @@ class Command(RunCommand):
         async with self.found_run(opts) as run:
             is_new = await run.change(RunState.PAUSED)
         if is_new:
-            print(f"run {run.name} is paused; to resume: scrapy resume --run {run.name}")
+            print(spoken(f"run {run.name} is paused; to resume: scrapy resume --run {run.name}"))
         else:
             print(f"run {run.name} was already paused")

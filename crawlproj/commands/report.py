@@ -14,6 +14,7 @@ from crawlproj.runs import Run, status_of
 
 
 class Command(RunCommand):
+    group = "look"
     summary = "Write an HTML report of a run, with figures and charts"
     requires_crawl = True
     examples = """\

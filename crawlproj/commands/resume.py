@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.runs import RunState
 from crawlproj.runs.processes import live_processes
 
@@ -27,7 +27,7 @@ class Command(RunCommand):
                 await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
             else:
                 await run.reopen()
-        start = f"scrapy run --run {run.name}" + (f" --data {opts.data}" if opts.data else "")
+        start = spoken(f"scrapy run --run {run.name}") + (f" --data {opts.data}" if opts.data else "")
         if before.state == RunState.PAUSED and has_shards:
             print(f"run {run.name} is resumed")
         elif before.state == RunState.RUNNING and has_shards:

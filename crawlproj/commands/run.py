@@ -15,10 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from crawlproj import profiles
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import BadArgument, NoSeeds
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths, RunState
+from crawlproj.model.urls import suffixes
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Limits, Run
 from crawlproj.supervisor.claim import claim_run, join, reset_joined, wait_for_leftovers
@@ -66,6 +67,8 @@ class RunSpec:
 
 
 class Command(RunCommand):
+    group = "crawl"
+    needs_scrapy = True
     arguments = "[options] [PROFILE | FILE|URL|- ...]"
     summary = "Run a crawl on this machine: shards, parsers, progress"
     takes_arguments = True
@@ -73,7 +76,7 @@ class Command(RunCommand):
   scrapy run seeds.txt --shards 2 --parsers 1..4     one URL or domain per line
   scrapy run https://example.org/ --run example      stores pages in data/runs/example/pages
   cat urls | scrapy run - --max-pages 1000           from standard input, at most 1,000 pages
-  scrapy run one-site                                the profile profiles/one-site.toml
+  scrapy run one-site                                a profile: profiles/NAME.toml, or a shipped one
   scrapy run                                         resume an interrupted run
   scrapy run --join --shards 2                       add two shards to a run that is running
   scrapy run --simweb 40                             a simulated web of 40 domains, checked by its own log"""
@@ -103,13 +106,13 @@ class Command(RunCommand):
             hint = "see: scrapy run -h"
             # A sentence has its own remedy.
             is_whole = hint in message or message.endswith(".")
-            parser.exit(2, f"scrapy run: {message}{'' if is_whole else f'; {hint}'}\n")
+            parser.exit(2, spoken(f"scrapy run: {message}{'' if is_whole else f'; {hint}'}\n"))
 
         # argparse would print the whole usage first.
         parser.error = refuse  # type: ignore[method-assign]
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
-        from scrapy.cmdline import execute
+        from crawlproj.project import execute
 
         spec = self._read_spec(args, opts)
         raise_file_limit(self.config())
@@ -117,8 +120,7 @@ class Command(RunCommand):
         # Before anything is opened. In a child it returns once the child is to become a shard or parser.
         turn = forkpool.fork(spec.shards + spec.parsers.least, _prepare_shards)
         if turn is not None:
-            sys.argv = ["scrapy", *turn]
-            execute()
+            execute(turn)
         try:
             return asyncio.run(self._run(opts, spec))
         finally:
@@ -194,7 +196,6 @@ class Command(RunCommand):
         settings |= dict(pair.split("=", 1) for pair in opts.set)
         if opts.data:
             settings["CRAWL_DATA"] = opts.data
-        assert self.settings is not None
         for name, value in settings.items():
             self.settings.set(name, value, priority="cmdline")
         return settings
@@ -258,7 +259,6 @@ class Command(RunCommand):
         from crawlproj.supervisor.crawl import Crawl
 
         config = self.config()
-        assert self.settings is not None
         if opts.join:
             run = await Run.find(client, spec.run)
         else:
@@ -305,7 +305,7 @@ class Command(RunCommand):
         return result
 
     def _print(self, opts: argparse.Namespace, text: str) -> None:
-        print(text, file=sys.stderr if opts.json else sys.stdout, flush=True)
+        print(spoken(text), file=sys.stderr if opts.json else sys.stdout, flush=True)
 
 
 def _no_seeds(run: str) -> NoSeeds:
@@ -313,7 +313,8 @@ def _no_seeds(run: str) -> NoSeeds:
 
 
 def _prepare_shards() -> None:
-    """Import what every shard imports once, before forking."""
+    """Import and read once, before forking, what every shard needs."""
+    suffixes()
     for name in _SHARD_MODULES:
         import_module(name)
 

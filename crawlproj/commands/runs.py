@@ -20,6 +20,7 @@ from crawlproj.supervisor.progress import aligned
 
 
 class Command(RunCommand):
+    group = "look"
     summary = "List all runs, or delete one"
     requires_crawl = True
     examples = """\

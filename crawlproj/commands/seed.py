@@ -10,6 +10,7 @@ from crawlproj.runs import Run
 
 
 class Command(RunCommand):
+    group = "crawl"
     arguments = "[options] FILE|URL ..."
     summary = "Add seeds to a run, also while it runs"
     takes_arguments = True

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import ClassVar
 
-from scrapy.commands import ScrapyCommand
-from scrapy.exceptions import UsageError
+from crawlproj.console import ConsoleCommand, spoken
+from crawlproj.errors import EXIT_OK
 
 
-class Command(ScrapyCommand):
-    requires_project = False
-    requires_crawler_process = False
-    default_settings: ClassVar[dict[str, object]] = {"LOG_ENABLED": False}
-
-    def syntax(self) -> str:
-        return "[options]"
-
-    def short_desc(self) -> str:
-        return "Serve a deterministic simulated web, with its own access log"
+class Command(ConsoleCommand):
+    summary = "Serve a deterministic simulated web, with its own access log"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         # Imported late: every `scrapy` call imports all command modules.
@@ -26,14 +17,10 @@ class Command(ScrapyCommand):
 
         super().add_options(parser)
         cli.add_options(parser)
+        parser.epilog = spoken(cli.EXAMPLES)
 
-    def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        from crawlproj.errors import BadArgument
+    def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         from crawlproj.simweb import cli
 
-        if args:
-            raise UsageError(f"unknown argument {args[0]!r}; see: scrapy simweb -h", print_help=False)
-        try:
-            cli.run(opts)
-        except BadArgument as exc:
-            raise UsageError(str(exc), print_help=False) from exc
+        cli.run(opts)
+        return EXIT_OK

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
 from crawlproj.runs import Run
@@ -40,6 +40,7 @@ _PLAIN_WIDTH = 200
 
 
 class Command(RunCommand):
+    group = "look"
     summary = "Show what a run is doing"
     requires_crawl = True
     examples = """\
@@ -166,7 +167,7 @@ def _groups(status: dict[str, Any]) -> list[list[str]]:
     groups: dict[str, list[tuple[str, int]]] = {
         "URLs": [(name, status[name]) for name in ("admitted", "waiting", "leased", "remaining")],
         "outcomes": _outcomes(status),
-        "parked or trapped; see: scrapy parked": [
+        spoken("parked or trapped; see: scrapy parked"): [
             ("domains parked", status["parked_domains"]),
             ("URLs of parked domains", status["parked"]),
             ("URLs trapped", status["trapped_kept"]),
@@ -194,7 +195,8 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
     if files := status.get("spill_files"):
-        title = f"links on disk; a parser on that host admits them: scrapy parser --run {status['run']}"
+        how = spoken(f"scrapy parser --run {status['run']}")
+        title = f"links on disk; a parser on that host admits them: {how}"
         tables.append([title, *_indented(_spill_lines(files))])
     if counted := [line for line in (*processes, *status["supervisors"]) if line.get("descriptors")]:
         tables.append(["open descriptors", *_indented(_descriptor_lines(counted))])

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import CrawlError
 from crawlproj.runs import Run, RunState
 from crawlproj.runs.processes import live_processes
@@ -36,7 +36,9 @@ class Command(RunCommand):
                 print(f"run {run.name} was already {state}")
             else:
                 await run.change(RunState.STOPPED, "asked")
-                print(f"run {run.name} is stopped; to resume: scrapy run --run {run.name}", flush=True)
+                print(
+                    spoken(f"run {run.name} is stopped; to resume: scrapy run --run {run.name}"), flush=True
+                )
             if not opts.no_wait:
                 await self._wait(run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -211,25 +211,23 @@ def origin_of(url: str) -> str:
     return url if end < 0 else url[:end]
 
 
-def _read_suffixes() -> PublicSuffixList:
-    """Read the public-suffix list, in half the library's time: few rules need an ASCII form."""
+@cache
+def suffixes() -> PublicSuffixList:
+    """Return the public-suffix list, read once, in half the library's time: few rules need an ASCII form."""
     with Path(PSLFILE).open(encoding="utf-8") as lines:
         rules = [line for line in lines if not line.startswith(("//", "\n"))]
     rules += [rule.strip().encode("idna").decode() for rule in rules if not rule.isascii()]
     return PublicSuffixList(rules, accept_encoded_idn=False)
 
 
-_SUFFIXES = _read_suffixes()
-
-
 def is_below_known_suffix(name: str) -> bool:
     """Whether *name* could be a site: it is below a listed suffix."""
-    return _SUFFIXES.privatesuffix(name.lower(), accept_unknown=False) is not None
+    return suffixes().privatesuffix(name.lower(), accept_unknown=False) is not None
 
 
 def is_public_suffix(name: str) -> bool:
     """Whether *name* is a listed suffix itself, such as org or co.uk: sites are only below it."""
-    return bool(_SUFFIXES.publicsuffix(name.lower(), accept_unknown=False) == name.lower())
+    return bool(suffixes().publicsuffix(name.lower(), accept_unknown=False) == name.lower())
 
 
 @lru_cache(maxsize=65_536)
@@ -240,7 +238,7 @@ def domain_of_host(host: str) -> str:
     """
     if host.startswith("[") or host.replace(".", "").isdigit():
         return host
-    registered: str | None = _SUFFIXES.privatesuffix(host)
+    registered: str | None = suffixes().privatesuffix(host)
     return registered or host
 
 

@@ -1,4 +1,4 @@
-"""A `scrapy` command with its settings in the environment: ``ps`` shows the command line to everybody."""
+"""A command with its settings in the environment: ``ps`` shows the command line to everybody."""
 
 from __future__ import annotations
 
@@ -13,4 +13,5 @@ SETTINGS = "CRAWL_CHILD_SETTINGS"
 if __name__ == "__main__":
     # Removed, so that its own children do not inherit it.
     sys.argv += json.loads(os.environ.pop(SETTINGS))
-    run_module("scrapy.cmdline", run_name="__main__", alter_sys=True)
+    # By its name: the supervisor imports no worker.
+    run_module("crawlproj.project", run_name="__main__", alter_sys=True)

@@ -158,7 +158,7 @@ def egg(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The egg, built as docs/scrapyd.md says, from a copy: building leaves files behind."""
     copy = tmp_path_factory.mktemp("egg")
     shutil.copytree(PROJECT / "crawlproj", copy / "crawlproj", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py"):
+    for name in ("pyproject.toml", "setup.py", "requirements.in", "README.md"):
         shutil.copy(PROJECT / name, copy)
     subprocess.run(
         [sys.executable, "-W", "ignore", "setup.py", "-q", "bdist_egg"],

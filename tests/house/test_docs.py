@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
-FOLDERS = ("benchmarks", "crawlproj", "deploy", "docs", "profiles", "tests")
+FOLDERS = ("benchmarks", "crawlproj", "deploy", "docs", "tests")
 #: The name of a file or folder alone, and one within a command line.
 PATH = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)*(?:\.(?:py|lua|md|toml|yml|svg|conf)|/)")
 PATH_WITHIN = re.compile(rf"\b(?:{'|'.join(FOLDERS)})/[\w./-]+\.(?:py|md|toml|yml)")

@@ -9,8 +9,8 @@ import pytest
 from crawlproj import profiles
 from crawlproj.config import load_config
 from crawlproj.errors import BadArgument
+from crawlproj.profiles import SHIPPED
 
-SHIPPED = Path(__file__).parents[2] / "profiles"
 SEEDS = 'seeds = ["https://example.org/"]\n'
 
 
@@ -105,6 +105,13 @@ def test_a_profile_is_found_by_its_name_in_the_folder(tmp_path: Path) -> None:
     assert profiles.load("news", tmp_path).run == "news"
 
 
+def test_a_profile_of_ones_own_goes_before_a_shipped_one(tmp_path: Path) -> None:
+    path = write(tmp_path, SEEDS, "broad")
+
+    assert profiles.find("broad", tmp_path) == path
+    assert profiles.find("broad", tmp_path / "none") == SHIPPED / "broad.toml"
+
+
 @pytest.mark.parametrize("word", ["example.org", "seeds.txt", "https://example.org/a.toml", "../news", "-"])
 def test_a_seed_is_not_taken_for_a_profile(tmp_path: Path, word: str) -> None:
     write(tmp_path, SEEDS)
@@ -177,7 +184,7 @@ def test_a_binary_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_shipped_profiles_can_be_used(path: Path) -> None:
-    profile = profiles.load(path.stem, SHIPPED)
+    profile = profiles.load(path.stem)
 
     assert profile.run == path.stem
     assert profile.pages > 0
@@ -185,7 +192,7 @@ def test_the_shipped_profiles_can_be_used(path: Path) -> None:
 
 
 def test_both_modes_are_shipped() -> None:
-    parsers = {profiles.load(path.stem, SHIPPED).parsers for path in SHIPPED.glob("*.toml")}
+    parsers = {profiles.load(path.stem).parsers for path in SHIPPED.glob("*.toml")}
 
     assert "0" in parsers
     assert len(parsers) > 1

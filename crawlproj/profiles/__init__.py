@@ -18,8 +18,9 @@ from crawlproj.config import RUN_NAME, load_config
 from crawlproj.errors import BadArgument, BadSetting
 from crawlproj.frontier.seeds import parse_seeds
 
-#: Where profiles given by name are looked up.
-FOLDER = Path("profiles")
+#: Where profiles given by name are looked up: a person's own, then those that come with this package.
+OWN = Path("profiles")
+SHIPPED = Path(__file__).parent
 _MODES = ("single", "distributed")
 #: Keys that stand for a setting.
 _SETTINGS = {
@@ -58,22 +59,22 @@ class Profile:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def find(word: str, folder: Path = FOLDER) -> Path | None:
-    """Return the profile file that *word* names, by name in *folder* or by path.
+def find(word: str, folder: Path = OWN) -> Path | None:
+    """Return the profile file that *word* names, by name in *folder*, by name of a shipped one, or by path.
 
     None if it is not a profile but a URL, a domain or a seeds file.
     """
     if word.endswith(".toml") and "://" not in word:
         return Path(word)
-    path = folder / f"{word}.toml"
-    return path if re.fullmatch(RUN_NAME, word) and path.is_file() else None
+    paths = [place / f"{word}.toml" for place in (folder, SHIPPED)]
+    return next(filter(Path.is_file, paths), None) if re.fullmatch(RUN_NAME, word) else None
 
 
-def load(word: str, folder: Path = FOLDER) -> Profile:
+def load(word: str, folder: Path = OWN) -> Profile:
     """Return the profile that *word* names. Raises BadArgument when it is missing or invalid."""
     path = find(word, folder)
     if path is None:
-        known = sorted(file.stem for file in folder.glob("*.toml"))
+        known = sorted(file.stem for place in (folder, SHIPPED) for file in place.glob("*.toml"))
         raise BadArgument(f"There is no profile {word!r} in {str(folder)!r}; {_choice(word, known)}")
     try:
         values = tomllib.loads(path.read_bytes().decode())
