@@ -28,7 +28,6 @@ import pytest
 
 from crawlproj.errors import BadArgument
 from crawlproj.redisio.client import RedisClient
-from crawlproj.redisio.servers import server_for
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
