@@ -208,6 +208,7 @@ RUN_METRICS: dict[str, Metric] = dict(
         _of_run("frontier_waiting_urls", "URLs", "URLs waiting in the frontier."),
         _of_run("frontier_leased_urls", "URLs", "URLs leased by shards."),
         _of_run("frontier_ready_domains", "domains", "Domains with URLs waiting."),
+        _of_run("frontier_spilled_links", "links", "Links on disk that wait for room in Redis."),
         _of_run("frontier_parked_domains", "domains", "Domains parked, for a while or for good."),
         _of_run("circuits_open", "domains", "Domains parked because too many requests in a row failed."),
         _of_run("page_queue_pages", "pages", "Pages waiting for a parser."),

@@ -37,6 +37,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
         "frontier_waiting_urls": counters.waiting,
         "frontier_leased_urls": counters.leased,
         "frontier_ready_domains": sum(sizes[: run.partitions]),
+        "frontier_spilled_links": counters.spilled,
         "frontier_parked_domains": sum(sizes[run.partitions :]),
         "circuits_open": counters.counts["parked:failures"],
         "page_queue_pages": counters.queue_pages,

@@ -12,6 +12,7 @@ from crawlproj.config import Config, load_config
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
+from crawlproj.model.spill import SpillRecord
 from crawlproj.observe.metrics import RUN_METRICS
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -45,10 +46,12 @@ async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> Non
     await run.client.command("RPUSH", keys.pages("web"), b"one", b"two")
     await run.client.command("HSET", keys.page_counters("web"), "queued_bytes", 6, "stored", 9, "cut", 3)
     await run.client.command("HSET", keys.page_counters("web"), "dead", 1)
+    await run.client.command("HSET", keys.spills("web"), "p-000001.links", SpillRecord(7, "here").encode())
 
     gauges = await run_gauges(run, config)
 
     assert (gauges["frontier_waiting_urls"], gauges["frontier_ready_domains"]) == (12, 3)
+    assert gauges["frontier_spilled_links"] == 7
     assert (gauges["page_queue_pages"], gauges["page_queue_bytes"]) == (2, 6)
     assert (gauges["run_pages_stored_total"], gauges["run_pages_cut_total"]) == (9, 3)
     assert (gauges["dead_letters"], gauges["page_queue_hard_limit_pages"]) == (1, 100)
