@@ -164,10 +164,14 @@ def test_of_the_requests_in_a_killed_process_those_of_start_are_fetched_and_othe
     spider: Callable[..., Any], wait_for: Callable[..., Any], echo: Any
 ) -> None:
     text = """
+import asyncio
+
 class Mine(Spider):
     name = "mine"
 
     async def start(self):
+        # What waits in Redis comes back before.
+        await asyncio.sleep(1)
         for number in range(12):
             yield Request(f"{SITE}/{number}", callback=lambda response: self.parse(response))
 
