@@ -23,7 +23,16 @@ _DEFAULTS = Request("http://a.test/").to_dict()
 #: The meta key of the settlement, for requests that go through Scrapy's engine.
 SETTLEMENT = "crawl_settlement"
 #: Set by Scrapy or by us while a request is in flight; not stored.
-_PASSING_META = frozenset({SETTLEMENT, "download_slot", "download_paced", "download_latency", "depth"})
+_PASSING_META = frozenset(
+    {
+        SETTLEMENT,
+        "autothrottle_dont_adjust_delay",
+        "depth",
+        "download_latency",
+        "download_paced",
+        "download_slot",
+    }
+)
 _BYTES = "$bytes"
 
 

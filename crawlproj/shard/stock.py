@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 #: One slot for all our requests: the frontier is the clock, so Scrapy's slots must add no delay.
 _SLOT = "*"
-#: What every request of ours carries.
-_PACED = {"download_slot": _SLOT, "download_paced": True}
+#: What every request of ours carries. Scrapy's AutoThrottle would slow the slot, and with it all domains.
+_PACED = {"download_slot": _SLOT, "download_paced": True, "autothrottle_dont_adjust_delay": True}
 #: The status and redirect of a robots.txt must not be handled by Scrapy.
 _AS_IT_IS = {"handle_httpstatus_all": True, "dont_redirect": True, "dont_retry": True}
 
