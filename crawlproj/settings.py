@@ -97,6 +97,8 @@ LOG_LEVEL = "INFO"
 ADDONS = {
     #: Text at a terminal, JSON elsewhere (CRAWL_LOG); files are rotated.
     "crawlproj.extensions.logs.ProcessLog": 0,
+    #: A spider's own middlewares, handlers and extensions are added to those above.
+    "crawlproj.extensions.components.SpiderComponents": 900,
     #: `scrapy shell`, `fetch`, `parse` and the like need no run and no Redis (docs/tools.md).
     "crawlproj.extensions.tools.ToolSettings": 1000,
 }

@@ -148,6 +148,7 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
                 "DOWNLOAD_DELAY": "0.02",
                 "ROBOTSTXT_OBEY": "False",
                 "RETRY_ENABLED": "False",
+                "CRAWL_CONTACT": "me@example.org",
                 **settings,
             },
         )
@@ -155,6 +156,8 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
     in_a_run, plain = crawl("run"), crawl("plain", SCHEDULER="scrapy.core.scheduler.Scheduler")
     assert [in_a_run.wait(), plain.wait()] == [0, 0], in_a_run.log + plain.log
 
+    # The spider has middlewares of its own, beside those of the project.
+    assert {seen.headers["User-Agent"] for seen in echo.log} == {"crawlproj/0.1 (+me@example.org)"}
     items, counts = {}, {}
     for name in ("run", "plain"):
         items[name] = sorted((tmp_path / f"{name}.jsonl").read_text().splitlines())
