@@ -23,8 +23,8 @@ _LEFT_OUT = {
     "DOWNLOADER_MIDDLEWARES": {"crawlproj.extensions.robotstxt.RobotsTxtMiddleware": 100},
     "EXTENSIONS": {"scrapy.extensions.logstats.LogStats": 0},
 }
-#: Where Scrapy's commands are. Most of them put a `start` of their own into the spider.
-_COMMANDS = "scrapy.commands."
+#: Scrapy's commands, and ScrapyRT, put a `start` of their own into the spider.
+_COMMANDS = ("scrapy.commands.", "scrapyrt.")
 #: `scrapy bench` crawls nothing but a server that it starts on this machine.
 _BENCH = {
     "CRAWL_ALLOW_ADDRESSES": ("127.0.0.0/8", "::1"),
@@ -51,7 +51,7 @@ class ToolSettings:
             _replace(settings, "SCHEDULER", _SCRAPYS)
         for table, components in _LEFT_OUT.items():
             _replace(settings, table, {**settings[table], **components})
-        if _module_of_start(self._crawler) == f"{_COMMANDS}bench":
+        if _module_of_start(self._crawler) == "scrapy.commands.bench":
             settings.setdict(_BENCH, priority="project")
 
 

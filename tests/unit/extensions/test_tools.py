@@ -22,12 +22,13 @@ class Mine(Spider):
     name = "mine"
 
 
-async def start_of_a_command(spider: Spider) -> None: ...
+def with_start_of(module: str) -> type[Spider]:
+    """A spider whose `start` was replaced, as commands do it."""
 
+    async def start(spider: Spider) -> None: ...
 
-# As with that of `scrapy fetch`, which is made anew for each call.
-start_of_a_command.__module__ = "scrapy.commands.fetch"
-Fetched = type("Fetched", (Mine,), {"start": start_of_a_command})
+    start.__module__ = module
+    return type("Mine", (Mine,), {"start": start})
 
 
 def crawler_of(spider: type[Spider], *, crawling: bool = True, **settings: Any) -> Crawler:
@@ -43,7 +44,8 @@ def crawler_of(spider: type[Spider], *, crawling: bool = True, **settings: Any) 
 #: The commands of Scrapy's that send requests, and a scheduler of a user's.
 TOOLS = {
     "shell": crawler_of(Mine, crawling=False),
-    "fetch": crawler_of(Fetched),
+    "fetch": crawler_of(with_start_of("scrapy.commands.fetch")),
+    "ScrapyRT": crawler_of(with_start_of("scrapyrt.core")),
     "bench": crawler_of(bench._BenchSpider),
     "runspider": crawler_of(Mine, **runspider.Command.default_settings),
     "-s SCHEDULER": crawler_of(Mine, SCHEDULER=SCRAPYS),
