@@ -5,16 +5,22 @@ Works in any directory; in one of a Scrapy project, with its settings.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import import_module, metadata
-from importlib.util import find_spec
-from pathlib import Path
-from pkgutil import iter_modules
+from importlib import metadata
 
-from crawlproj.console import GROUPS, ConsoleCommand, given_settings, name_program, register_with_scrapy
+from crawlproj.console import (
+    GROUPS,
+    ConsoleCommand,
+    given_settings,
+    load_command,
+    name_program,
+    own_commands,
+    parser_of,
+    register_with_scrapy,
+    scrapy_commands,
+)
 from crawlproj.errors import EXIT_OK, EXIT_USAGE, BadSetting
 from crawlproj.project import execute, read_settings
 
@@ -41,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"crawlproj {version()}")
         return EXIT_OK
     if words[0] in own_commands():
-        command = load(words[0])
+        command = load_command(words[0])
         code = None if command.needs_scrapy else _run_directly(command, words[1:])
         if code is not None:
             return code
@@ -51,32 +57,9 @@ def main(words: Sequence[str] | None = None) -> int:
     return execute(words)
 
 
-def own_commands() -> list[str]:
-    return _modules_in("crawlproj")
-
-
-def scrapy_commands() -> list[str]:
-    return _modules_in("scrapy")
-
-
-def load(name: str) -> ConsoleCommand:
-    command: ConsoleCommand = import_module(f"crawlproj.commands.{name}").Command()
-    return command
-
-
-def parser_of(command: ConsoleCommand) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"crawlproj {command.name}",
-        usage=f"crawlproj {command.name} {command.syntax()}",
-        description=command.long_desc(),
-    )
-    command.add_options(parser)
-    return parser
-
-
 def overview() -> str:
     """Return the help: all commands, by group."""
-    commands = [load(name) for name in own_commands()]
+    commands = [load_command(name) for name in own_commands()]
     lines = [_HEAD.format(version=version())]
     for group in GROUPS:
         lines.append(f"{group}:")
@@ -112,10 +95,3 @@ def _refuse(name: str) -> int:
     what = "is an option; the command comes first" if name.startswith("-") else "is not a command"
     print(f"crawlproj: {name!r} {what}. {hint}", file=sys.stderr)
     return EXIT_USAGE
-
-
-def _modules_in(package: str) -> list[str]:
-    """Return the commands of *package*, without importing any."""
-    spec = find_spec(package)
-    folders = spec.submodule_search_locations or [] if spec else []
-    return [module.name for module in iter_modules([str(Path(folder) / "commands") for folder in folders])]

@@ -13,6 +13,10 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crawlproj.errors import EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, CrawlError, Problem
@@ -289,6 +293,37 @@ class RunCommand(ConsoleCommand):
         frontier = Frontier.of(run, config)
         frontier.generation = run.client.generation
         return await admit_seeds(frontier, sources, rules, self.print_error, run.adding)
+
+
+def own_commands() -> list[str]:
+    return _modules_in("crawlproj")
+
+
+def scrapy_commands() -> list[str]:
+    return _modules_in("scrapy")
+
+
+def _modules_in(package: str) -> list[str]:
+    """Return the commands of *package*, without importing any."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations or [] if spec else []
+    return [module.name for module in iter_modules([str(Path(folder) / "commands") for folder in folders])]
+
+
+def load_command(name: str) -> ConsoleCommand:
+    command: ConsoleCommand = import_module(f"crawlproj.commands.{name}").Command()
+    return command
+
+
+def parser_of(command: ConsoleCommand) -> argparse.ArgumentParser:
+    """Return the parser of `crawlproj NAME`."""
+    parser = argparse.ArgumentParser(
+        prog=f"crawlproj {command.name}",
+        usage=f"crawlproj {command.name} {command.syntax()}",
+        description=command.long_desc(),
+    )
+    command.add_options(parser)
+    return parser
 
 
 def given_settings(opts: argparse.Namespace) -> dict[str, str]:
