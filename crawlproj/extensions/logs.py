@@ -7,6 +7,7 @@ LOG_ENABLED, LOG_FORMAT, LOG_SHORT_NAMES) keep their meaning; a LOG_FILE is rota
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from scrapy.settings import BaseSettings
@@ -14,7 +15,11 @@ from scrapy.utils.log import TopLevelFormatter, configure_logging
 
 from crawlproj.config import load_config
 from crawlproj.errors import BadSetting
-from crawlproj.observe.logs import make_handler
+from crawlproj.model.secrets import masked
+from crawlproj.observe.logs import JsonLine, make_handler
+
+#: What Scrapy lists at its start, over many lines.
+_INVENTORY = ("Overridden settings:\n", "Enabled ", "Versions:\n")
 
 
 class ProcessLog:
@@ -45,9 +50,23 @@ def _handler(settings: BaseSettings) -> logging.Handler:
         _form(settings), Path(file) if file else None, fmt=own_format, datefmt=settings.get("LOG_DATEFORMAT")
     )
     handler.setLevel(settings.get("LOG_LEVEL"))
+    handler.addFilter(_without_inventory(handler))
     if settings.getbool("LOG_SHORT_NAMES"):
         handler.addFilter(TopLevelFormatter(["scrapy"]))
     return handler
+
+
+def _without_inventory(handler: logging.Handler) -> Callable[[logging.LogRecord], bool]:
+    """Return a filter: no secrets in Scrapy's lists, and in JSON the lists only at LOG_LEVEL=DEBUG."""
+    is_brief = isinstance(handler.formatter, JsonLine) and handler.level > logging.DEBUG
+
+    def is_logged(record: logging.LogRecord) -> bool:
+        if not record.name.startswith("scrapy.") or not str(record.msg).startswith(_INVENTORY):
+            return True
+        record.msg, record.args = masked(record.getMessage()), None
+        return not is_brief
+
+    return is_logged
 
 
 def _form(settings: BaseSettings) -> str:

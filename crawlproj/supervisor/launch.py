@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from crawlproj.config import Config
 from crawlproj.errors import BadArgument
+from crawlproj.model.secrets import SECRET_NAME
 from crawlproj.supervisor.scrapyd import Job, ScrapydError, ScrapydServer, is_local
 
 #: The id names the run: scrapyd reports nothing else about a running job.
@@ -20,8 +21,6 @@ _JOB_ID = re.compile(r"(?P<run>.+)\.(?P<role>shard|parser)-(?P<number>\d+)\.[0-9
 _POLL_S = 0.5
 #: How long a server takes to start a job it has a slot for: its poll_interval is 5 s by default.
 _START_S = 8.0
-#: Settings whose value is a secret, by name.
-_SECRET_NAME = re.compile(r"PASS$|PASSWORD$|SECRET|TOKEN|API_?KEY|CREDENTIALS")
 #: Values with a secret: a password in a URL, or a member of a JSON object.
 _SECRET_VALUE = re.compile(
     r"""://[^/@\s]*:[^/@\s]+@|["'][^"']*(passw|secret|token|api_?key|authorization|cookie)[^"']*["']\s*:""",
@@ -96,7 +95,7 @@ def _refuse_secrets(config: Config, given: Mapping[str, str]) -> None:
         name
         for name, value in given.items()
         # Ours are no secrets, and their patterns may look like some.
-        if not name.startswith("CRAWL_") and (_SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
+        if not name.startswith("CRAWL_") and (SECRET_NAME.search(name) or _SECRET_VALUE.search(value))
     }
     if config.redis_url and has_credentials(config.redis_url):
         has_secret |= {"REDIS_URL"} & given.keys()
