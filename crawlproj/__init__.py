@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from crawlproj.storage import read_pages
 
 __all__ = ["read_pages"]
+__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import metadata
 
+from crawlproj import __version__
 from crawlproj.console import (
     GROUPS,
     ConsoleCommand,
@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(overview())
         return EXIT_OK
     if words[0] in ("-V", "--version"):
-        print(f"crawlproj {version()}")
+        print(f"crawlproj {__version__}")
         return EXIT_OK
     if words[0] in own_commands():
         command = load_command(words[0])
@@ -60,19 +60,12 @@ def main(words: Sequence[str] | None = None) -> int:
 def overview() -> str:
     """Return the help: all commands, by group."""
     commands = [load_command(name) for name in own_commands()]
-    lines = [_HEAD.format(version=version())]
+    lines = [_HEAD.format(version=__version__)]
     for group in GROUPS:
         lines.append(f"{group}:")
         lines += (f"  {one.name:<12} {one.summary}" for one in commands if one.group == group)
         lines.append("")
     return "\n".join(lines) + _FOOT.format(theirs=", ".join(scrapy_commands()))
-
-
-def version() -> str:
-    try:
-        return metadata.version("crawlproj")
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _run_directly(command: ConsoleCommand, words: Sequence[str]) -> int | None:

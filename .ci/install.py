@@ -1,0 +1,74 @@
+"""Installs the packages of a lock and says which, as it goes: ``python .ci/install.py requirements.txt``.
+
+Options of pip may follow. Without any, it also installs the command ``crawlproj`` and the library, which stay
+where they are.
+"""
+
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from collections import deque
+from pathlib import Path
+
+from pip._vendor.packaging.requirements import Requirement
+
+PIN = re.compile(r"^[a-z0-9][^\\\n]*", re.MULTILINE)
+#: What pip prints of a package: from an index, from a file, and how large it is.
+COLLECTING = re.compile(r"Collecting ([\w.-]+)==(\S+)|Processing .*/([\w.]+?)-([^-/]+)-[^/]*\.whl")
+SIZE = re.compile(r"\s+(?:Downloading|Using cached) \S+ \((.+)\)")
+PROJECT = Path(__file__).resolve().parents[1]
+#: -P: where it is started, a file may have the name of a module.
+COMMAND = """\
+#!/bin/sh
+exec "$(dirname "$0")/python" -P -m crawlproj "$@"
+"""
+PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off")
+
+
+def main(lock: str, *options: str) -> int:
+    pins = map(Requirement, PIN.findall(Path(lock).read_text()))
+    total = sum(pin.marker is None or pin.marker.evaluate() for pin in pins)
+    say(f"Installing {total} packages of {lock}; those that are here already are kept.", end="")
+    started_s = time.monotonic()
+    last_lines: deque[str] = deque(maxlen=20)
+    with subprocess.Popen(
+        [sys.executable, *PIP, "--require-hashes", *options, "-r", lock],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        count = 0
+        for line in process.stdout or ():
+            last_lines.append(line)
+            if found := COLLECTING.match(line):
+                count += 1
+                name, version = found[1] or found[3], found[2] or found[4]
+                say(f"\n{count:>5} {name} {version}", end="")
+            elif found := SIZE.match(line):
+                say(f", {found[1]}", end="")
+            elif line.startswith("Installing collected"):
+                say(f"\nFound all after {time.monotonic() - started_s:.0f} s; unpacking ...", end="")
+    if process.returncode:
+        say("\n" + "".join(last_lines))
+    else:
+        if not options:
+            link_project()
+        say(f"\nInstalled after {time.monotonic() - started_s:.0f} s.")
+    return process.returncode
+
+
+def link_project() -> None:
+    Path(sysconfig.get_path("purelib"), "crawlproj.pth").write_text(f"{PROJECT}\n")
+    command = Path(sysconfig.get_path("scripts"), "crawlproj")
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+
+
+def say(text: str, end: str = "\n") -> None:
+    print(text, end=end, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
