@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from crawlproj import profiles
 from crawlproj.console import RunCommand, spoken
-from crawlproj.errors import BadArgument, NoSeeds
+from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, NoSeeds
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import suffixes
@@ -238,7 +238,12 @@ class Command(RunCommand):
             delay_ms = float(spec.settings["DOWNLOAD_DELAY"]) * 1000
             verdict = referee.verdict(min_gap_ms=lambda domain: referee.required_gap_ms(domain, delay_ms))
             result.status["referee"] = verdict.report()
-            self._print(opts, f"checked against the simulated web's log: {verdict.report()}")
+            agrees = (
+                f"The simulated web's own log agrees: all {len(referee.expected):,} pages that had to be "
+                "fetched were, none of them twice, and robots.txt and delays were kept."
+            )
+            differs = f"The simulated web's own log disagrees: {verdict.report()}"
+            self._print(opts, agrees if verdict.ok else differs)
             result = replace(result, code=0 if verdict.ok else 1)
         return result
 
@@ -257,6 +262,7 @@ class Command(RunCommand):
     async def _crawl(self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
         from crawlproj.supervisor.children import LogFiles
         from crawlproj.supervisor.crawl import Crawl
+        from crawlproj.supervisor.summary import ended_fruitless, summary_of
 
         config = self.config()
         if opts.join:
@@ -301,7 +307,9 @@ class Command(RunCommand):
         fetched = max(0, status["fetched"] - counters.fetched)
         status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
         if result.failure is None:
-            self._print(opts, _summary(status))
+            self._print(opts, summary_of(status, joined=opts.join))
+            if result.code == 0 and ended_fruitless(status):
+                result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
 
     def _print(self, opts: argparse.Namespace, text: str) -> None:
@@ -327,39 +335,3 @@ async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> Limi
     if limits != before:
         await run.set_limits(limits)
     return limits
-
-
-def _summary(status: dict[str, Any]) -> str:
-    """Return how the run ended, where its pages are, and how to resume it."""
-    state, reason = status["state"], status["reason"]
-    if state == RunState.FINISHED:
-        how = f"finished in {status['seconds']} s"
-    else:
-        left = status["pages_queued"] + status["pages_being_parsed"]
-        how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
-        how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"
-        how += f", {status['links_spilled']:,} links on disk" if status.get("links_spilled") else ""
-    how += f": {status['fetched']:,} URLs fetched, {status['skipped']:,} not allowed, "
-    lines = [
-        f"{how}{status['failed']:,} failed.{_parked_line(status)}",
-        f"{status['pages_stored']:,} pages are in {status['pages']}",
-    ]
-    if cut := status["pages_cut"]:
-        lines.append(f"Truncated pages: {cut:,}; the rest was over CRAWL_MAX_BODY or never sent.")
-    if reason.startswith("max_"):
-        option = reason.replace("_", "-")
-        lines.append(f"To resume: run the same command with a higher --{option}; 0 means no limit.")
-    elif state == RunState.PAUSED:
-        lines.append(f"To resume: scrapy resume --run {status['run']}, then run the same command.")
-    elif state != RunState.FINISHED:
-        lines.append("To resume: run the same command.")
-    return "\n".join(lines)
-
-
-def _parked_line(status: dict[str, Any]) -> str:
-    parts = []
-    if status["parked_domains"]:
-        parts.append(f"domains parked: {status['parked_domains']:,} with {status['parked']:,} URLs")
-    if status["trapped_kept"]:
-        parts.append(f"URLs trapped: {status['trapped_kept']:,}")
-    return f"\n{'; '.join(parts)}; see: scrapy parked --run {status['run']}" if parts else ""

@@ -17,6 +17,7 @@ from crawlproj.model.records import outcome_of
 from crawlproj.runs import Run
 from crawlproj.runs.overview import domains_of, overview_of
 from crawlproj.supervisor.progress import aligned, room_lines
+from crawlproj.supervisor.reasons import failure_lines, is_fruitless
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -160,7 +161,14 @@ def _head(status: dict[str, Any]) -> list[str]:
         f"memory: {size(status['memory_bytes'])}, open files: {status['open_files']:,.0f}",
         f"memory of Redis: {size(status['redis_memory_bytes'])}{limit}",
         *room_lines(status),
+        *_trouble(status),
     ]
+
+
+def _trouble(status: dict[str, Any]) -> list[str]:
+    """Return why there is no page yet, or at all."""
+    why = failure_lines(status, all_kinds=True) if is_fruitless(status) else []
+    return ["no page was fetched so far:", *why] if why else []
 
 
 def _groups(status: dict[str, Any]) -> list[list[str]]:

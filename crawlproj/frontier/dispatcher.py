@@ -196,8 +196,11 @@ class Dispatcher:
         page = self._failure_page(lease, reason)
         self._settle(Settlement(lease, outcome, reason, page=page), next_at_s)
 
-    def wait_for_robots(self, lease: Lease, next_at_s: float, now_s: float) -> None:
-        """Put *lease* behind the others of its domain until its robots.txt may be reachable again."""
+    def wait_for_robots(self, lease: Lease, next_at_s: float, now_s: float, why: str = "") -> None:
+        """Put *lease* behind the others of its domain until its robots.txt may be reachable again.
+
+        *why* names the error of the fetch that has just failed.
+        """
         failures, retry_at_s = self.gate.trouble(origin_of(lease.url))
         give_up = self.pacer.rules.give_up
         if give_up and failures >= give_up and lease.fails < give_up:
@@ -205,7 +208,8 @@ class Dispatcher:
             self.settle_unfetched(lease, Outcome.FAILED, "robots_unreachable", next_at_s)
             return
         retry_at_s = min(retry_at_s, now_s + _ROBOTS_WAIT_S)
-        settlement = Settlement(lease, Outcome.RETRY, "retry_robots", is_attempt=False)
+        reason = f"retry_robots_{why}" if why else "retry_robots"
+        settlement = Settlement(lease, Outcome.RETRY, reason, is_attempt=False)
         self._settle(settlement, max(next_at_s, retry_at_s))
 
     def return_leases(self, leases: Iterable[tuple[Lease, float]], not_before_s: float = 0.0) -> None:

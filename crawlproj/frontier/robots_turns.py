@@ -87,7 +87,7 @@ class RobotsTurns:
         known = self._gate.learn(fetch.origin, rules, now_s, least_s=2 * (next_at_s - now_s))
         if known.rules.retry:
             for lease, _ in self._withdraw_origin(fetch):
-                dispatcher.wait_for_robots(lease, next_at_s, now_s)
+                dispatcher.wait_for_robots(lease, next_at_s, now_s, ending.name)
         if next_at_s > now_s and dispatcher.is_half_full:
             # Otherwise leases waiting for their delay fill the memory while other domains are due.
             dispatcher.return_leases(pacer.withdraw(domain=fetch.domain))

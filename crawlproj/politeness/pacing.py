@@ -69,6 +69,11 @@ class Ending:
             self.trouble = Trouble.PAGE if self.status in _PAGE_STATUSES else Trouble.NONE
 
     @property
+    def name(self) -> str:
+        """The name of the trouble, ``http_503`` or ``connect_timeout``; '' for none."""
+        return "" if self.trouble is Trouble.NONE else self.error or f"http_{self.status}"
+
+    @property
     def retryable(self) -> bool:
         return self.trouble is not Trouble.NONE and self.trouble is not Trouble.FINAL
 

@@ -129,7 +129,7 @@ class Fetcher:
 
 
 def retry_reason(ending: Ending) -> str:
-    return f"retry_http_{ending.status}" if ending.status else f"retry_{ending.error}"
+    return f"retry_{ending.name}"
 
 
 class ProblemLog:

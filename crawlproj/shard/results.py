@@ -136,4 +136,4 @@ class Results:
             # A redirect back, now with a cookie: the URL is in `seen`, so it gets a mark of its own, which
             # allows this once.
             candidate.mark, candidate.priority = fingerprint(f"{target} with a cookie"), 1
-        return Result(Outcome.DONE, target=candidate)
+        return Result(Outcome.DONE, "redirected", target=candidate)

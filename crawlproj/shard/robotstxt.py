@@ -38,7 +38,7 @@ class RobotsTxt:
             if ending.trouble is Trouble.FINAL:
                 self.turns.fail(fetch, ending.error)
             else:
-                self._unreachable(fetch, ending if ending.error else Ending(error="robots"))
+                self._unreachable(fetch, ending if ending.error else Ending(error="unreadable"))
             return
         size = len(answer.body)
         try:
@@ -47,7 +47,7 @@ class RobotsTxt:
         except Exception:
             # Its domain must not wait forever.
             logger.exception("cannot read a robots.txt", extra={"url": fetch.url})
-            self._unreachable(fetch, Ending(error="robots"))
+            self._unreachable(fetch, Ending(error="unreadable"))
             return
         if target:
             self.turns.redirect(fetch, target, ending, size)

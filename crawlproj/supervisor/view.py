@@ -16,6 +16,7 @@ from rich.text import Text
 
 from crawlproj.runs import Limits
 from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines
+from crawlproj.supervisor.reasons import Standstill
 
 #: Seconds between lines without a terminal.
 _LINE_EVERY_S = 5.0
@@ -36,6 +37,7 @@ class View:
         self._clock = clock
         self._started_s = self._printed_s = clock()
         self._pace = Pace()
+        self._standstill = Standstill()
         self._console = console_for(out)
         self._out = out
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -53,10 +55,12 @@ class View:
         """Draw *status*: an overview, or at least what `status_of` returns."""
         now_s = self._clock()
         self._pace.note(now_s, status["fetched"])
+        trouble = self._standstill.note(status)
         if not self._draws:
             if now_s - self._printed_s >= _LINE_EVERY_S:
                 self._printed_s = now_s
-                self.notify(progress_line(status, self._pace.recent, now_s - self._started_s))
+                line = progress_line(status, self._pace.recent, now_s - self._started_s)
+                self.notify("\n".join([line, *trouble]))
             return
         if self._live is None:
             self._live = Live(
@@ -64,6 +68,7 @@ class View:
             )
             self._live.start()
         lines = lines_of(status, self._limits, self._pace, now_s - self._started_s)
+        lines[1:1] = [(line, "error") for line in trouble]
         self._live.update(text_of(lines), refresh=True)
 
     def notify(self, text: str) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_NO_SEEDS, EXIT_SHARD_TAKEN
+from crawlproj.errors import EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
+from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
@@ -119,6 +120,16 @@ def test_a_wrong_argument_is_one_clear_line(scrapy: Scrapy, arguments: list[str]
     assert process.wait() == 2, process.log
     assert words in process.log
     assert len(process.log.strip().splitlines()) == 1
+
+
+def test_a_run_whose_seeds_all_fail_says_why_and_ends_with_a_code_of_its_own(
+    scrapy: Scrapy, ports: HeldPorts, tmp_path: Path
+) -> None:
+    process = scrapy("run", f"http://127.0.0.1:{ports.hold()}/", "--shards", "1", CRAWL_GIVE_UP_FAILURES="1")
+
+    assert process.wait() == EXIT_NOTHING_FETCHED, process.log
+    said = process.log.split("No seed could be fetched:\n")[1]
+    assert said.startswith("  connection_refused, 1 time: nothing listens there; check host and port\n")
 
 
 def test_without_seeds_nothing_is_started(scrapy: Scrapy) -> None:

@@ -623,7 +623,7 @@ async def test_robots_txt_that_cannot_be_fetched_sends_the_urls_back_for_later(s
     await until(lambda: not shard.take() and not shard.dispatcher.has_work)
 
     counters = await shards.read_counters()
-    assert (counters.waiting, counters.leased, counters.counts["reason:retry_robots"]) == (2, 0, 1)
+    assert (counters.waiting, counters.leased, counters.counts["reason:retry_robots_http_503"]) == (2, 0, 1)
     [due_s] = await ready_in_s(shards, "a.test")
     assert 58 < due_s <= 60.5
 

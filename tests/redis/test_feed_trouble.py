@@ -271,7 +271,7 @@ async def test_urls_that_wait_for_a_robots_txt_go_to_the_back_and_pay_no_attempt
     name = f"{keys.queue_prefix(RUN, partition_of('a.test', PARTITIONS))}1:a.test"
     [entry] = await shards.client.command("LRANGE", name, 0, -1)
     assert decode_entry(entry.decode(), "a.test") == (0, 0, "https://bad.a.test/x", NO_EXTRA)
-    assert (await shards.read_counters()).counts["reason:retry_robots"] == 1
+    assert (await shards.read_counters()).counts["reason:retry_robots_http_503"] == 1
 
 
 async def test_a_domain_where_nothing_answers_is_parked_with_all_its_urls(shards: Shards) -> None:

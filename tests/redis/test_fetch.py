@@ -223,7 +223,7 @@ async def test_a_robots_txt_that_cannot_be_read_frees_its_domain(
     await until(lambda: not shard.dispatcher.has_work)
 
     assert "cannot read a robots.txt" in caplog.text
-    assert (await shards.read_counters()).counts["reason:retry_robots"] == 1
+    assert (await shards.read_counters()).counts["reason:retry_robots_unreadable"] == 1
 
 
 async def test_a_host_that_does_not_resolve_fails_for_good_when_its_attempts_are_used_up(

@@ -180,3 +180,14 @@ def test_links_on_disk_are_shown_with_the_host_that_has_them() -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("links on disk; "))
     assert lines[at].endswith("scrapy parser --run web")
     assert lines[at + 2].split() == ["machine-b", "1,200", "b-1-000001.links"]
+
+
+def test_a_run_without_a_page_says_why() -> None:
+    lines = table_of(STATUS | {"fetched": 12, "failed": 0, "by_reason": {"http_404": 12, "robots": 4}})
+
+    at = lines.index("no page was fetched so far:")
+    assert lines[at + 1 : at + 3] == [
+        "  http_404, 12 times: there is no such page; check the URL",
+        "  robots, 4 times: robots.txt does not allow it, or could not be read (docs/robots.md)",
+    ]
+    assert "no page was fetched so far:" not in table_of(STATUS)

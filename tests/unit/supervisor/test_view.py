@@ -33,6 +33,7 @@ STATUS: dict[str, Any] = {
     "waiting": 22_000,
     "leased": 64,
     "failed": 7,
+    "by_reason": {"dns": 7},
     "parked": 3,
     "pages_queued": 80,
     "pages_being_parsed": 20,
@@ -301,3 +302,16 @@ def test_a_redis_short_of_room_and_links_on_disk_are_shown() -> None:
         "links on disk, to be admitted when Redis has room: 1,234",
     ]
     assert printed[1:] == drawn[1:3]
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_why_nothing_is_fetched_stands_with_the_progress(kind: type[io.StringIO]) -> None:
+    out, now_s = kind(), 0.0
+    view = View(out, Limits(), lambda: now_s)
+
+    view.show(STATUS)
+    now_s = 6.0
+    view.show(STATUS | {"by_reason": {"dns": 7, "retry_connect_timeout": 2}})
+
+    assert "nothing is fetched at the moment:" in out.getvalue()
+    assert "  connect_timeout, 2 times: no connection within" in out.getvalue()

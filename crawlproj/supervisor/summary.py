@@ -1,0 +1,74 @@
+"""How a run ended, as `scrapy run` prints it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crawlproj.runs import RunState
+from crawlproj.supervisor.reasons import failure_lines, is_fruitless
+
+
+def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:
+    """Return how the run ended, what failed and why, where its pages are, and how to resume it."""
+    return "\n".join([_how(status), *_failures(status), *_pages(status), *_resuming(status, joined)])
+
+
+def ended_fruitless(status: dict[str, Any]) -> bool:
+    """Whether the run has ended by itself and no seed could be fetched."""
+    by_itself = status["state"] == RunState.FINISHED or status["reason"].startswith("max_")
+    return by_itself and is_fruitless(status)
+
+
+def _how(status: dict[str, Any]) -> str:
+    state, reason = status["state"], status["reason"]
+    if state == RunState.FINISHED:
+        how = f"finished in {status['seconds']} s"
+    else:
+        left = status["pages_queued"] + status["pages_being_parsed"]
+        how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
+        how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"
+        how += f", {status['links_spilled']:,} links on disk" if status.get("links_spilled") else ""
+    return (
+        f"{how}: {status['fetched']:,} URLs fetched, {status['skipped']:,} not allowed, "
+        f"{status['failed']:,} failed."
+    )
+
+
+def _failures(status: dict[str, Any]) -> list[str]:
+    lines = []
+    if ended_fruitless(status):
+        lines = ["No seed could be fetched:", *failure_lines(status, all_kinds=True)]
+    elif status["failed"]:
+        lines = ["Failed most often:", *failure_lines(status)]
+    parts = []
+    if status["parked_domains"]:
+        parts.append(f"domains parked: {status['parked_domains']:,} with {status['parked']:,} URLs")
+    if status["trapped_kept"]:
+        parts.append(f"URLs trapped: {status['trapped_kept']:,}")
+    if parts:
+        lines.append(f"{'; '.join(parts)}; see: scrapy parked --run {status['run']}")
+    return lines
+
+
+def _pages(status: dict[str, Any]) -> list[str]:
+    stored, where = status["pages_stored"], status["pages"]
+    if ended_fruitless(status):
+        return [f"{stored:,} rows in {where} say why each URL has no page."] if stored else []
+    lines = [f"{stored:,} pages are in {where}"]
+    if cut := status["pages_cut"]:
+        lines.append(f"Truncated pages: {cut:,}; the rest was over CRAWL_MAX_BODY or never sent.")
+    return lines
+
+
+def _resuming(status: dict[str, Any], joined: bool) -> list[str]:
+    state, reason, run = status["state"], status["reason"], status["run"]
+    if state == RunState.FINISHED:
+        return []
+    if reason.startswith("max_"):
+        option = reason.replace("_", "-")
+        return [f"To resume: run the same command with a higher --{option}; 0 means no limit."]
+    if joined:
+        return [f"The other processes of run {run} continue, or resume it: scrapy run --run {run}"]
+    if state == RunState.PAUSED:
+        return [f"To resume: scrapy resume --run {run}, then run the same command."]
+    return ["To resume: run the same command."]
