@@ -260,6 +260,7 @@ class Command(RunCommand):
             yield
 
     async def _crawl(self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
+        from crawlproj.storage.aside import set_aside_others
         from crawlproj.supervisor.children import LogFiles
         from crawlproj.supervisor.crawl import Crawl
         from crawlproj.supervisor.summary import ended_fruitless, summary_of
@@ -279,6 +280,10 @@ class Command(RunCommand):
         limits = await _set_limits(run, spec.limits)
         await (join(run, spec.shards) if opts.join else run.set_shards(spec.shards))
         paths = RunPaths(config.data, run.name)
+        if kept := set_aside_others(paths, run.created_ms):
+            self._print(
+                opts, f"pages of an earlier run {run.name}, deleted meanwhile, are now in {kept.pages}"
+            )
         log_files = LogFiles(paths.logs, self.settings.get("LOG_FILE"))
         crawl = Crawl(
             run,

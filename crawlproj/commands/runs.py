@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunPaths
+from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.keys import check_run_name
 from crawlproj.runs import Run
 from crawlproj.runs.listing import RunLine, list_runs
 from crawlproj.runs.processes import live_processes
+from crawlproj.supervisor.claim import claim_run
 from crawlproj.supervisor.progress import aligned
 
 
@@ -54,30 +57,47 @@ class Command(RunCommand):
                 print(row)
 
     async def _delete(self, opts: argparse.Namespace) -> None:
-        config = self.config()
+        from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
+
+        config, name = self.config(), check_run_name(opts.delete)
+        paths, left = RunPaths(config.data, name), leftovers(config.data, name)
+        files = sum(path.is_file() for place in left for path in place.pages.glob("*"))
         async with self.client() as client:
-            run = await Run.find(client, opts.delete, any_version=True)
-            alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
-            if alive:
-                raise BadArgument(
-                    f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
-                )
-            paths = RunPaths(config.data, run.name)
-            files = sum(path.is_file() for path in paths.pages.glob("*"))
-            what = f"run {run.name} and its {files} page files" if opts.pages else f"run {run.name}"
+            run = await self._unused_run(client, name, files, may_be_gone=opts.pages and bool(left))
+            what = f"run {name}" if run else f"what is left of run {name}"
+            what += f" and its {files} page files" if opts.pages else ""
             if not opts.yes:
-                _confirm(run.name, what)
-            await run.delete()
-            # Otherwise a new run of this name would continue these counters.
-            shutil.rmtree(paths.metrics, ignore_errors=True)
-            shutil.rmtree(paths.spills, ignore_errors=True)
-        if opts.pages:
-            for directory in (paths.pages, paths.deadletters):
-                if directory.exists():
-                    shutil.rmtree(directory)
+                _confirm(name, what)
+            with claim_run(paths.directory, name) if paths in left else nullcontext():
+                if run is not None:
+                    await run.delete()
+                for place in left if opts.pages else ():
+                    remove_stored(place)
+                kept = set_aside(paths)
+                remove_working_files(paths)
         print(f"deleted {what}")
-        if files and not opts.pages:
-            print(f"kept its {files} page files in {paths.pages}")
+        if kept is not None:
+            print(f"kept its pages in {kept.pages}; to see them: scrapy pages --run {kept.run}")
+            print(f"to delete them: scrapy runs --delete {name} --pages")
+
+    async def _unused_run(
+        self, client: RedisClient, name: str, files: int, *, may_be_gone: bool
+    ) -> Run | None:
+        """Return the run to delete; None if it is gone and may be. Raises BadArgument if it is in use."""
+        config = self.config()
+        try:
+            run = await Run.find(client, name, any_version=True)
+        except BadArgument as exc:
+            if may_be_gone:
+                return None
+            hint = f" To delete the {files} page files that are left of it, add --pages." if files else ""
+            raise BadArgument(f"{exc}{hint}") from None
+        alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
+        if alive:
+            raise BadArgument(
+                f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
+            )
+        return run
 
 
 def table_of(lines: Sequence[RunLine]) -> list[str]:

@@ -252,6 +252,13 @@ def published(directory: Path, run_id: int) -> list[Path]:
     return [path for path, match in found if match and match["run"] == run and not match["part"]]
 
 
+def foreign(directory: Path, run_id: int) -> list[Path]:
+    """Return the committed files of other runs of the same name. Files of earlier releases name no run."""
+    found = ((path, _NAME.fullmatch(path.name)) for path in directory.glob("*-r*"))
+    ours = (None, f"{run_id:x}")
+    return [path for path, match in found if match and match["run"] not in ours and not match["part"]]
+
+
 def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
     """Rename the *files* that are not *recorded*: Redis was set back, and their pages are stored again.
 

@@ -252,9 +252,12 @@ async def test_there_may_be_no_runs(scrapy: Scrapy) -> None:
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
     """The directory of the pages of run `web`, with two files."""
-    directory = tmp_path / "runs" / "web" / "pages"
+    return store(tmp_path / "runs" / "web" / "pages", "a.parquet", "b.parquet")
+
+
+def store(directory: Path, *names: str) -> Path:
     directory.mkdir(parents=True)
-    for name in ("a.parquet", "b.parquet"):
+    for name in names:
         (directory / name).write_bytes(b"pages")
     return directory
 
@@ -263,15 +266,57 @@ def files_in(directory: Path) -> int:
     return sum(1 for _ in directory.glob("*"))
 
 
-async def test_a_run_is_deleted_and_its_pages_stay(run: Run, scrapy: Scrapy, pages: Path) -> None:
+async def test_a_run_is_deleted_and_its_pages_are_kept_out_of_the_way_of_a_new_one(
+    run: Run, scrapy: Scrapy, pages: Path
+) -> None:
     await Run.open(run.client, "news", partitions=2)
+    (pages.parent / "logs").mkdir()
+    (pages.parent / "logs" / "supervisor.log").touch()
+    (pages.parent / "supervisor.lock").touch()
 
     lines = await scrapy("runs", "--delete", "web", "--yes")
 
-    assert lines == ["deleted run web", f"kept its 2 page files in {pages}"]
+    [kept] = pages.parent.parent.iterdir()
+    assert kept.name.startswith("web.deleted-")
+    assert lines == [
+        "deleted run web",
+        f"kept its pages in {kept / 'pages'}; to see them: scrapy pages --run {kept.name}",
+        "to delete them: scrapy runs --delete web --pages",
+    ]
     assert await Run.names(run.client) == ["news"]
     assert await run.client.command("EXISTS", keys.run_record("web")) == 0
-    assert files_in(pages) == 2
+    # No logs and no lock.
+    assert [path.name for path in kept.iterdir()] == ["pages"]
+    assert files_in(kept / "pages") == 2
+
+
+async def test_what_deleted_runs_have_left_is_deleted_later(
+    run: Run, scrapy: Scrapy, pages: Path, tmp_path: Path
+) -> None:
+    await scrapy("runs", "--delete", "web", "--yes")
+    await Run.open(run.client, "web", partitions=4)
+    store(pages, "c.parquet")
+    await scrapy("runs", "--delete", "web", "--yes")
+
+    with pytest.raises(BadArgument, match=r"no run 'web'.* To delete the 3 page files .* add --pages\.$"):
+        await scrapy("runs", "--delete", "web", "--yes")
+    lines = await scrapy("runs", "--delete", "web", "--yes", "--pages")
+
+    assert lines == ["deleted what is left of run web and its 3 page files"]
+    assert list((tmp_path / "runs").iterdir()) == []
+    with pytest.raises(BadArgument, match="There is no run 'web'"):
+        await scrapy("runs", "--delete", "web", "--yes", "--pages")
+
+
+async def test_files_of_a_person_in_the_directory_of_a_run_are_not_deleted(
+    run: Run, scrapy: Scrapy, pages: Path
+) -> None:
+    export = pages.parent / "export.csv"
+    export.touch()
+
+    await scrapy("runs", "--delete", "web", "--yes", "--pages")
+
+    assert list(pages.parent.iterdir()) == [export]
 
 
 async def test_a_run_is_deleted_with_its_pages_when_asked_for(run: Run, scrapy: Scrapy, pages: Path) -> None:

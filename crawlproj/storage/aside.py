@@ -1,0 +1,81 @@
+"""What deleted runs leave on disk: their pages are kept under another name, so that no new run shows them."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from crawlproj.model.run import RunPaths, runs_directory
+from crawlproj.storage.segments import foreign
+
+#: Between the name of a run and the time at which it was deleted.
+_DELETED = ".deleted-"
+#: The name with both must be a valid name for a run, since `scrapy pages --run` shows it: at most 64.
+_MOST_NAME = 36
+#: What only its own processes need.
+_WORKING_FILES = ("logs", "metrics", "spills", "supervisor.lock", "world.json", "access.jsonl")
+
+
+def set_aside(paths: RunPaths) -> RunPaths | None:
+    """Move pages and dead letters of a deleted run; returns where they are now, None if there were none."""
+    kept = [place for place in (paths.pages, paths.deadletters) if place.is_dir() and any(place.iterdir())]
+    return _move([*kept, *(path for path in [paths.report] if kept and path.exists())], paths)
+
+
+def set_aside_others(paths: RunPaths, run_id: int) -> RunPaths | None:
+    """Move the pages of all but the run with this id: they are of deleted runs of the same name."""
+    return _move(foreign(paths.pages, run_id) if paths.pages.is_dir() else [], paths)
+
+
+def remove_working_files(paths: RunPaths) -> None:
+    """Remove what a deleted run leaves besides its pages, and its directory if nothing else is there."""
+    _remove(paths.directory / name for name in _WORKING_FILES)
+    _remove_if_empty(paths.directory)
+
+
+def remove_stored(paths: RunPaths) -> None:
+    """Remove the pages, dead letters and report of a run."""
+    _remove([paths.pages, paths.deadletters, paths.report])
+    _remove_if_empty(paths.directory)
+
+
+def leftovers(data: Path, run: str) -> list[RunPaths]:
+    """Return what is on disk under the name of *run*: its own directory, and those set aside."""
+    found = [runs_directory(data) / run, *sorted(runs_directory(data).glob(f"{_stem(run)}{_DELETED}*"))]
+    return [RunPaths(data, directory.name) for directory in found if directory.is_dir()]
+
+
+def _stem(run: str) -> str:
+    if len(run) <= _MOST_NAME:
+        return run
+    return f"{run[: _MOST_NAME - 9]}-{hashlib.sha256(run.encode()).hexdigest()[:8]}"
+
+
+def _move(files: Iterable[Path], paths: RunPaths) -> RunPaths | None:
+    files = list(files)
+    if not files:
+        return None
+    name = f"{_stem(paths.run)}{_DELETED}{time.strftime('%Y%m%d-%H%M%S')}"
+    taken = sum(1 for _ in runs_directory(paths.data).glob(f"{name}*"))
+    target = RunPaths(paths.data, f"{name}-{taken + 1}" if taken else name)
+    for file in files:
+        place = target.directory / file.relative_to(paths.directory)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file.rename(place)
+    return target
+
+
+def _remove(places: Iterable[Path]) -> None:
+    for place in places:
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
