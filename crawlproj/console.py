@@ -45,6 +45,8 @@ _DISK_ERRORS = frozenset(
 )
 #: What shells expect of a process that got SIGPIPE: 128 + its number.
 _EXIT_PIPE = 141
+#: And one whose terminal was closed.
+_EXIT_HANGUP = 129
 #: The headings of `crawlproj -h`.
 GROUPS = ("crawl", "look", "operate", "develop")
 
@@ -167,6 +169,9 @@ class ConsoleCommand:
             self.print_error(str(exc))
             return exc.exit_code
         except OSError as exc:
+            if exc.errno == errno.EIO and exc.filename is None:
+                # The terminal was closed.
+                return _EXIT_HANGUP
             if exc.errno not in _DISK_ERRORS or exc.filename is None:
                 raise
             self.print_error(f"Cannot use {str(exc.filename)!r}: {exc.strerror}.")

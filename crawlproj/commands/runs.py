@@ -55,6 +55,8 @@ class Command(RunCommand):
                 lines = await list_runs(client)
             for row in (json.dumps(asdict(line)) for line in lines) if opts.json else table_of(lines):
                 print(row)
+            if not opts.json and any(line.interrupted for line in lines):
+                print("interrupted: its processes were killed; to resume: scrapy run --run NAME")
 
     async def _delete(self, opts: argparse.Namespace) -> None:
         from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
@@ -108,8 +110,8 @@ def table_of(lines: Sequence[RunLine]) -> list[str]:
     rows += (
         (
             line.run,
-            line.state,
-            line.reason or "-",
+            "interrupted" if line.interrupted else line.state,
+            "no process left" if line.interrupted else line.reason or "-",
             f"{line.shards_alive}/{line.shards}",
             f"{line.fetched:,}",
             f"{line.waiting:,}",

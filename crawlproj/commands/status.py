@@ -153,8 +153,11 @@ def _head(status: dict[str, Any]) -> list[str]:
     alive = ", ".join(f"{number} ({process})" for number, process in status["shards_alive"].items())
     limit = f" of {size(status['redis_memory_max_bytes'])}" if status["redis_memory_max_bytes"] else ""
     rates = f"{status['pages_per_second']:,.1f} pages/s fetched, {status['parsed_per_second']:,.1f} parsed"
+    state = f"{status['state']}: {status['reason']}" if status["reason"] else status["state"]
+    if status["interrupted"]:
+        state = f"interrupted: no process is left; to resume: scrapy run --run {status['run']}"
     return [
-        f"run {status['run']}, {status['state']}" + (f": {status['reason']}" if status["reason"] else ""),
+        f"run {status['run']}, {state}",
         f"shards alive: {alive or 'none'}, of {status['shards']}",
         f"partitions owned: {status['partitions_owned']} of {status['partitions']}",
         f"ran for {duration(status['ran_seconds'])}; now {rates}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.redisio.client import RedisClient
+from crawlproj.runs.processes import is_interrupted
 from crawlproj.runs.record import Run
 
 
@@ -24,6 +25,8 @@ class RunLine:
     stored: int = 0
     created_ms: int = 0
     ran_s: float = 0.0
+    #: It should be running, but no process of it is left.
+    interrupted: bool = False
 
 
 async def list_runs(client: RedisClient) -> list[RunLine]:
@@ -52,4 +55,5 @@ async def _line_of(client: RedisClient, name: str) -> RunLine | None:
         counters.stored,
         run_map.created_ms,
         round(run_map.ran_s, 1),
+        await is_interrupted(run, run_map.state),
     )

@@ -13,7 +13,7 @@ from crawlproj.model.domain import DomainState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.redisio.names import read_holders
-from crawlproj.runs.processes import read_supervisors
+from crawlproj.runs.processes import is_interrupted, read_supervisors
 from crawlproj.runs.record import Run
 from crawlproj.runs.status import status_of
 
@@ -51,6 +51,8 @@ async def overview_of(
         "parsed_per_second": _sum(processes, "parser", "pages_per_s"),
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
         "open_files": sum(line.get("open_files", 0) for line in alone),
+        # It should be running, but no process of it is left.
+        "interrupted": await is_interrupted(run, run_map.state),
         "processes": processes,
         # Redis is short of room, so links are spilled: as its parsers say.
         "admission_waits": any(line.get("short_of_room") for line in processes),

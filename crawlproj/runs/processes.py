@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from crawlproj.redisio.names import ProcessName, read_holders
@@ -37,6 +38,14 @@ async def read_supervisors(run: Run, now_ms: int) -> dict[str, dict[str, Any]]:
         if now_ms - beat["at_ms"] <= 1000 * _SUPERVISOR_S and not ProcessName.read(beat["process"]).is_dead()
     }
     return dict(sorted(alive.items(), key=lambda item: item[1].get("started_ms", 0)))
+
+
+async def is_interrupted(run: Run, state: RunState) -> bool:
+    """Whether *run* should be running, but its processes were killed: none of them is left."""
+    if state != RunState.RUNNING:
+        return False
+    now_ms = int(time.time() * 1000)
+    return not await read_supervisors(run, now_ms) and not await live_processes(run, _SUPERVISOR_S)
 
 
 async def live_processes(run: Run, silent_s: float) -> list[str]:

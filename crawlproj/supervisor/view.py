@@ -30,7 +30,11 @@ Line = tuple[str, str]
 
 
 class View:
-    """Shows a run on *out*: redrawn in place on a terminal, else one line every few seconds."""
+    """Shows a run on *out*: redrawn in place on a terminal, else one line every few seconds.
+
+    If *out* cannot be written to any more, because the terminal was closed, it shows nothing: the crawl must
+    not fail, and must still be able to stop in order.
+    """
 
     def __init__(self, out: TextIO, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
@@ -42,6 +46,7 @@ class View:
         self._out = out
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live: Live | None = None
+        self._is_gone = False
 
     @property
     def pages_per_s(self) -> float:
@@ -62,30 +67,41 @@ class View:
                 line = progress_line(status, self._pace.recent, now_s - self._started_s)
                 self.notify("\n".join([line, *trouble]))
             return
+        lines = lines_of(status, self._limits, self._pace, now_s - self._started_s)
+        lines[1:1] = [(line, "error") for line in trouble]
+        self._write(lambda: self._draw(lines))
+
+    def _draw(self, lines: Iterable[Line]) -> None:
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
             )
             self._live.start()
-        lines = lines_of(status, self._limits, self._pace, now_s - self._started_s)
-        lines[1:1] = [(line, "error") for line in trouble]
         self._live.update(text_of(lines), refresh=True)
 
     def notify(self, text: str) -> None:
         """Print *text* on lines of its own, above the drawing."""
         if not self._draws:
-            print(text, file=self._out, flush=True)
-        else:
-            words = Text("\n".join(map(printable, text.splitlines())))
-            # The terminal wraps, so that a path can be copied in one piece.
-            self._console.print(words, soft_wrap=True)
+            self._write(lambda: print(text, file=self._out, flush=True))
+            return
+        words = Text("\n".join(map(printable, text.splitlines())))
+        # The terminal wraps, so that a path can be copied in one piece.
+        self._write(lambda: self._console.print(words, soft_wrap=True))
 
     def end(self) -> float:
         """Keep the last drawing; returns the seconds the crawl took."""
         if self._live is not None:
-            self._live.stop()
+            self._write(self._live.stop)
             self._live = None
         return self.seconds
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Call *write*; after the first failure nothing is written any more."""
+        if not self._is_gone:
+            try:
+                write()
+            except OSError:
+                self._is_gone = True
 
 
 def console_for(out: TextIO, width: int | None = None) -> Console:

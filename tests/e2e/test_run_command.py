@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ import pytest
 from crawlproj.errors import EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
+from tests.e2e.conftest import PATIENCE_S, PROJECT
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -57,6 +62,51 @@ def test_an_interrupted_crawl_resumes_with_the_same_command(
     assert summary_of(first)["leased"] == 0
     assert second.wait() == 0, second.log
     assert "no violations" in summary_of(second)["referee"]
+
+
+def test_a_closed_terminal_stops_the_run_in_order(
+    scrapy: Scrapy, empty_redis_url: str, wait_for: Callable[..., Any], tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "scrapy.cmdline", "run", "--simweb", "12", "--data", str(tmp_path)),
+            *(f"--set={setting}" for setting in (f"REDIS_URL={empty_redis_url}", "CRAWL_DRAIN_SECONDS=5")),
+        ],
+        cwd=PROJECT,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # it is their terminal
+    )
+    os.close(theirs)
+    log = tmp_path / "runs" / "simweb" / "access.jsonl"
+    wait_for(lambda: log.exists() and log.read_text().count("\n") > 20, "some pages are fetched")
+
+    os.close(ours)
+    code = process.wait(PATIENCE_S)
+
+    assert code == 128 + signal.SIGHUP
+    looked = scrapy("status", "--json", "--run", "simweb")
+    assert looked.wait() == 0
+    status = summary_of(looked)
+    assert (status["state"], status["reason"], status["leased"]) == ("stopped", "interrupted", 0)
+
+
+def test_a_new_run_does_not_show_the_pages_of_a_deleted_one(
+    scrapy: Scrapy, ports: HeldPorts, tmp_path: Path
+) -> None:
+    old = tmp_path / "data" / "runs" / "web" / "pages" / "host-1-rab-000001.parquet"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"pages")
+
+    process = scrapy("run", f"http://127.0.0.1:{ports.hold()}/", "--max-seconds", "1", "--shards", "1")
+
+    assert process.wait() == EXIT_NOTHING_FETCHED, process.log
+    [moved] = re.findall("pages of an earlier run web, deleted meanwhile, are now in (.*)", process.log)
+    assert (Path(moved) / old.name).read_bytes() == b"pages"
+    assert not old.exists()
 
 
 def test_a_running_run_is_not_started_twice(

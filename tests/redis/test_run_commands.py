@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Limits, Run, RunState
+from crawlproj.runs.processes import show_supervisor
 from crawlproj.runs.record import KEYS_VERSION
 
 Scrapy = Callable[..., Awaitable[list[str]]]
@@ -240,6 +242,23 @@ async def test_a_hundred_runs_are_listed_quickly(client: RedisClient, scrapy: Sc
     assert len(lines) == 101
     # Processor time of this process: what others do on the machine does not matter.
     assert time.process_time() - began_s < 2
+
+
+async def test_a_run_whose_processes_were_killed_is_interrupted_not_running(run: Run, scrapy: Scrapy) -> None:
+    await run.begin(is_first=True)
+    dead = replace(ProcessName.of_this(), pid=1, started="never")
+    await hold_name(run.client, keys.shard("web", 0), dead, 60_000)
+    await show_supervisor(run, dead, {})
+
+    _, row, remedy = await scrapy("runs")
+    status = await scrapy("status")
+    await show_supervisor(run, ProcessName.of_this(), {})
+
+    assert re.match(r"web +interrupted +no process left +0/2 ", row)
+    assert remedy == "interrupted: its processes were killed; to resume: scrapy run --run NAME"
+    assert status[0] == "run web, interrupted: no process is left; to resume: scrapy run --run web"
+    assert [json.loads(line)["interrupted"] for line in await scrapy("runs", "--json")] == [False]
+    assert (await scrapy("status"))[0] == "run web, running"
 
 
 async def test_there_may_be_no_runs(scrapy: Scrapy) -> None:

@@ -24,6 +24,7 @@ STATUS: dict[str, Any] = {
     "run": "web",
     "state": "running",
     "reason": "",
+    "interrupted": False,
     "admitted": 30_000,
     "waiting": 22_000,
     "leased": 64,
