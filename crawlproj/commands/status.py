@@ -129,13 +129,13 @@ def report_of(status: dict[str, Any]) -> RenderableType:
     from rich.columns import Columns
     from rich.console import Group
 
-    from crawlproj.supervisor.view import text_of
+    from crawlproj.supervisor.view import style_of, text_of
 
-    def text(block: list[str]) -> RenderableType:
-        return text_of([(block[0], "title"), *((line, "") for line in [*block[1:], ""])])
+    def text(block: list[str], style: str = "title") -> RenderableType:
+        return text_of([(block[0], style), *((line, "") for line in [*block[1:], ""])])
 
     return Group(
-        text(_head(status)),
+        text(_head(status), style_of(status)),
         Columns(map(text, _groups(status)), padding=(0, 4), equal=True),
         *map(text, _tables(status)),
     )
@@ -148,7 +148,7 @@ def table_of(status: dict[str, Any]) -> list[str]:
 
 
 def _head(status: dict[str, Any]) -> list[str]:
-    from crawlproj.supervisor.view import duration, size
+    from crawlproj.supervisor.forecast import duration, size
 
     alive = ", ".join(f"{number} ({process})" for number, process in status["shards_alive"].items())
     limit = f" of {size(status['redis_memory_max_bytes'])}" if status["redis_memory_max_bytes"] else ""
@@ -187,8 +187,8 @@ def _groups(status: dict[str, Any]) -> list[list[str]]:
         "pages": [
             ("stored", status["pages_stored"]),
             ("  truncated", status["pages_cut"]),
+            ("in open files", status["pages_being_parsed"]),
             ("on the queue", status["pages_queued"]),
-            ("being parsed", status["pages_being_parsed"]),
         ],
     }
     width = max(len(name) for figures in groups.values() for name, _ in figures)
@@ -237,7 +237,7 @@ def _spill_lines(files: list[dict[str, Any]]) -> list[str]:
 
 
 def _domain_lines(domains: list[dict[str, Any]]) -> list[str]:
-    from crawlproj.supervisor.view import size
+    from crawlproj.supervisor.forecast import size
 
     rows = [("", "fetched", "admitted", "delay", "failures", "bytes", "")]
     rows += (

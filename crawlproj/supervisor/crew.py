@@ -9,7 +9,7 @@ from crawlproj.errors import EXIT_SHARD_TAKEN, CrawlError
 from crawlproj.runs import RunMap
 from crawlproj.supervisor.children import Child, describe_exit
 from crawlproj.supervisor.forkpool import ForkPool
-from crawlproj.supervisor.plan import numbers_to_start
+from crawlproj.supervisor.plan import FINAL, numbers_to_start
 
 #: How long a shard may take to claim its number before it counts as silent.
 _START_S = 60.0
@@ -24,7 +24,9 @@ class ChildDied(CrawlError):
         self.reason = (
             f"{child.name} ended{times} with {describe_exit(code)}: {child.last_error or 'no message'}"
         )
-        super().__init__(f"{self.reason}\nIts log: {child.log}. Run the same command to resume.")
+        # The same command would end the same way.
+        resume = "Correct that, then run" if code in FINAL else "Run"
+        super().__init__(f"{self.reason}\nIts log: {child.log}. {resume} the same command to resume.")
 
 
 class Crew:

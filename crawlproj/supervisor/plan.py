@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crawlproj.errors import EXIT_NO_SEEDS, EXIT_RUN_MISMATCH, EXIT_USAGE, BadArgument
 
 #: Exit codes that a restart would end with again.
-_FINAL = frozenset({EXIT_USAGE, EXIT_RUN_MISMATCH, EXIT_NO_SEEDS})
+FINAL = frozenset({EXIT_USAGE, EXIT_RUN_MISMATCH, EXIT_NO_SEEDS})
 #: After this many deaths in a row a child is not restarted.
 MOST_DEATHS = 5
 _FIRST_PAUSE_S = 1.0
@@ -68,7 +68,7 @@ class Restarts:
         """Record a death; returns whether to restart."""
         self.deaths = 1 if lived_s >= _WELL_S else self.deaths + 1
         self.next_at_s = now_s + min(_FIRST_PAUSE_S * 2 ** (self.deaths - 1), _LONGEST_PAUSE_S)
-        return code not in _FINAL and self.deaths < MOST_DEATHS
+        return code not in FINAL and self.deaths < MOST_DEATHS
 
 
 def numbers_to_start(

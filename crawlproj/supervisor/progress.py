@@ -43,14 +43,20 @@ def start_phrase(new: int, waiting: int) -> str:
     return f"new seeds: {new:,}" if new else f"resuming with {waiting:,} URLs waiting"
 
 
-def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float) -> str:
+def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float, ahead: object = None) -> str:
+    """Return the progress; *ahead*, if given, says how far it is and how long it will take."""
     return (
-        f"{seconds:4.0f} s  fetched {status['fetched']:,}  stored {status['pages_stored']:,}  "
-        f"waiting {status['waiting']:,}  leased {status['leased']:,}  "
-        f"not stored yet {status['pages_queued'] + status['pages_being_parsed']:,}  "
+        f"{seconds:4.0f} s  fetched {status['fetched']:,}  {stored_phrase(status)}  "
+        f"queued {status['pages_queued']:,}  waiting {status['waiting']:,}  leased {status['leased']:,}  "
         f"failed {status['failed']:,}  {pages_per_s:,.0f} pages/s"
+        + (f"  {ahead}" if ahead else "")
         + "".join(f"\n{line}" for line in room_lines(status))
     )
+
+
+def stored_phrase(status: dict[str, Any]) -> str:
+    """Return how many pages are stored: in closed files, and in those that parsers are writing."""
+    return f"stored {status['pages_stored']:,} + {status['pages_being_parsed']:,} in open files"
 
 
 def room_lines(status: dict[str, Any]) -> list[str]:

@@ -15,7 +15,8 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
-from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines
+from crawlproj.supervisor.forecast import Forecast, FrontierTrend, duration, forecast, size
+from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines, stored_phrase
 from crawlproj.supervisor.reasons import Standstill
 
 #: Seconds between lines without a terminal.
@@ -24,7 +25,23 @@ _LINE_EVERY_S = 5.0
 _SILENT_S = 15.0
 _MOST_ERRORS = 3
 _BAR = 24
-_STYLES = {"title": "bold", "quiet": "dim", "error": "red", "": ""}
+#: What a colour means: green all is well, yellow look at it, red an error.
+_STYLES = {
+    "title": "bold",
+    "good": "bold green",
+    "progress": "green",
+    "warning": "yellow",
+    "error": "red",
+    "quiet": "dim",
+    "": "",
+}
+_STATE_STYLES = {
+    "running": "good",
+    "finished": "good",
+    "paused": "warning",
+    "stopped": "warning",
+    "failed": "error",
+}
 #: A line and the name of its style.
 Line = tuple[str, str]
 
@@ -42,6 +59,7 @@ class View:
         self._started_s = self._printed_s = clock()
         self._pace = Pace()
         self._standstill = Standstill()
+        self._trend = FrontierTrend()
         self._console = console_for(out)
         self._out = out
         self._draws = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -60,15 +78,18 @@ class View:
         """Draw *status*: an overview, or at least what `status_of` returns."""
         now_s = self._clock()
         self._pace.note(now_s, status["fetched"])
+        self._trend.note(now_s, status["waiting"] + status["leased"])
         trouble = self._standstill.note(status)
+        seconds = now_s - self._started_s
+        ahead = forecast(status, self._limits, self._pace.recent, self._trend.falls_per_s, seconds)
         if not self._draws:
             if now_s - self._printed_s >= _LINE_EVERY_S:
                 self._printed_s = now_s
-                line = progress_line(status, self._pace.recent, now_s - self._started_s)
+                line = progress_line(status, self._pace.recent, seconds, ahead)
                 self.notify("\n".join([line, *trouble]))
             return
-        lines = lines_of(status, self._limits, self._pace, now_s - self._started_s)
-        lines[1:1] = [(line, "error") for line in trouble]
+        lines = lines_of(status, self._pace, seconds, ahead)
+        lines[1:1] = [(line, "warning") for line in trouble]
         self._write(lambda: self._draw(lines))
 
     def _draw(self, lines: Iterable[Line]) -> None:
@@ -117,51 +138,37 @@ def text_of(lines: Iterable[Line]) -> Text:
     return text
 
 
-def lines_of(status: dict[str, Any], limits: Limits, pace: Pace, seconds: float) -> list[Line]:
+def style_of(status: dict[str, Any]) -> str:
+    """Return the style of a run's state."""
+    return "warning" if status.get("interrupted") else _STATE_STYLES.get(status["state"], "title")
+
+
+def lines_of(status: dict[str, Any], pace: Pace, seconds: float, ahead: Forecast | None = None) -> list[Line]:
     """Return the lines to draw for a run watched for *seconds*."""
     state = status["state"] + (f": {status['reason']}" if status["reason"] else "")
-    pages = f"fetched {status['fetched']:,}   stored {status['pages_stored']:,}"
+    pages = f"fetched {status['fetched']:,}   {stored_phrase(status)}"
     rates = f"{pace.recent:,.1f}/s now   {pace.whole:,.1f}/s average"
     urls = f"waiting {status['waiting']:,}   leased {status['leased']:,}"
     bad = f"failed {status['failed']:,}   parked {status['parked']:,}"
-    queue = f"waiting {status['pages_queued']:,}   being parsed {status['pages_being_parsed']:,}"
     lines: list[Line] = [
-        (f"run {status['run']}, {state}, {duration(seconds)}", "title"),
+        (f"run {status['run']}, {state}, {duration(seconds)}", style_of(status)),
         (f"pages       {pages}   {rates}", ""),
         (f"frontier    {urls}   {bad}", ""),
-        (f"page queue  {queue}", ""),
+        (f"page queue  waiting {status['pages_queued']:,}", ""),
     ]
-    if limit := limit_line(status, limits, pace.recent, seconds):
-        lines.insert(1, (limit, ""))
+    if ahead is not None:
+        lines.insert(1, (bar_of(ahead), "progress"))
     if status.get("processes"):
         head, *rows = process_lines(status["processes"])
         lines += [("", ""), (head, "quiet"), *((row, "") for row in rows)]
-    lines[1:1] = [(line, "error") for line in room_lines(status)]
+    lines[1:1] = [(line, "warning") for line in room_lines(status)]
     lines += [(f"{name}: {error}", "error") for name, error in last_errors(status.get("processes", ()))]
     return lines
 
 
-def limit_line(status: dict[str, Any], limits: Limits, pages_per_s: float, seconds: float) -> str:
-    """Return a progress bar for the limit that will be reached first; '' without limits."""
-    ran_s = status.get("ran_seconds", seconds)
-    fetched_bytes = status.get("bytes", 0)
-    ways = [
-        (status["fetched"], limits.pages, pages_per_s, f"{limits.pages:,} pages"),
-        (ran_s, limits.seconds, 1.0, duration(limits.seconds)),
-        (fetched_bytes, limits.bytes, fetched_bytes / ran_s if ran_s else 0.0, size(limits.bytes)),
-    ]
-    known = [
-        (max(0.0, limit - done) / per_s if per_s > 0 else float("inf"), done / limit, what)
-        for done, limit, per_s, what in ways
-        if limit
-    ]
-    if not known:
-        return ""
-    left_s, share, what = min(known)
-    share = min(share, 1.0)
-    full = int(share * _BAR)
-    left = f", {duration(left_s)} left" if left_s != float("inf") else ""
-    return f"limit       {'█' * full}{'░' * (_BAR - full)} {share:4.0%} of {what}{left}"
+def bar_of(ahead: Forecast) -> str:
+    full = int(ahead.share * _BAR)
+    return f"progress    {'█' * full}{'░' * (_BAR - full)} {ahead}"
 
 
 def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
@@ -195,20 +202,6 @@ def last_errors(processes: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 def printable(text: str) -> str:
     """Return *text* without control characters: errors may quote what a site sent."""
     return "".join(character if character.isprintable() else "�" for character in text)
-
-
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-
-
-def size(count: float) -> str:
-    """Return a number of bytes with its unit."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def name_of(line: dict[str, Any]) -> str:

@@ -140,7 +140,7 @@ def test_for_programs_every_look_is_one_line_of_json(run_url: str) -> None:
 
 def test_a_single_look_on_a_terminal_ends_by_itself_and_stays_there(run_url: str) -> None:
     with watching(run_url, terminal=True) as watch:
-        watch.read_until("being parsed", 1)
+        watch.read_until("in open files", 1)
 
         assert watch.process.wait(PATIENCE_S) == 0
 

@@ -10,17 +10,16 @@ import pytest
 from rich.console import Group
 
 from crawlproj.runs import Limits
+from crawlproj.supervisor.forecast import Forecast, forecast
 from crawlproj.supervisor.progress import Pace, progress_line
 from crawlproj.supervisor.view import (
     View,
     aligned,
     console_for,
-    duration,
-    limit_line,
     lines_of,
     printable,
     process_lines,
-    size,
+    style_of,
     text_of,
 )
 
@@ -75,7 +74,8 @@ class Terminal(io.StringIO):
 
 def drawn(status: dict[str, Any], width: int, limits: Limits = Limits()) -> list[str]:  # noqa: B008
     out = io.StringIO()
-    console_for(out, width).print(Group(text_of(lines_of(status, limits, Pace(), 83))))
+    ahead = forecast(status, limits, 0.0, 0.0, 83)
+    console_for(out, width).print(Group(text_of(lines_of(status, Pace(), 83, ahead))))
     return out.getvalue().splitlines()
 
 
@@ -87,11 +87,11 @@ def with_processes(*lines: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_status_is_shown_without_heartbeats_too() -> None:
-    assert drawn(STATUS, 80) == [
+    assert drawn(STATUS, 100) == [
         "run web, running, 0:01:23",
-        "pages       fetched 1,500   stored 1,400   0.0/s now   0.0/s average",
+        "pages       fetched 1,500   stored 1,400 + 20 in open files   0.0/s now   0.0/s average",
         "frontier    waiting 22,000   leased 64   failed 7   parked 3",
-        "page queue  waiting 80   being parsed 20",
+        "page queue  waiting 80",
     ]
 
 
@@ -136,40 +136,6 @@ def test_the_reason_of_the_end_is_shown() -> None:
     assert drawn(STATUS | {"state": "stopped", "reason": "max_pages"}, 80)[0].startswith(
         "run web, stopped: max_pages,"
     )
-
-
-# -- the limits --
-
-
-def test_without_limits_nothing_is_said_of_them() -> None:
-    assert limit_line(STATUS, Limits(), 10.0, 60) == ""
-
-
-def test_the_time_to_a_limit_of_pages_follows_from_the_pace() -> None:
-    line = limit_line(STATUS, Limits(pages=3000), 10.0, 60)
-
-    assert line == f"limit       {'█' * 12}{'░' * 12}  50% of 3,000 pages, 0:02:30 left"
-
-
-def test_the_limit_reached_first_is_the_one_shown() -> None:
-    status = STATUS | {"ran_seconds": 90.0}
-
-    assert "0:02:00, 0:00:30 left" in limit_line(status, Limits(pages=3000, seconds=120), 10.0, 60)
-    assert "3,000 pages, 0:00:15 left" in limit_line(status, Limits(pages=3000, seconds=120), 100.0, 60)
-
-
-def test_a_byte_limit_shows_what_was_fetched_so_far() -> None:
-    status = STATUS | {"ran_seconds": 100.0, "bytes": 25_000_000}
-
-    assert "25% of 100 MB, 0:05:00 left" in limit_line(status, Limits(bytes=100_000_000), 10.0, 60)
-
-
-def test_while_nothing_is_fetched_no_time_is_promised() -> None:
-    assert limit_line(STATUS, Limits(pages=3000), 0.0, 60).endswith("50% of 3,000 pages")
-
-
-def test_a_limit_lower_than_what_is_fetched_is_full_and_not_fuller() -> None:
-    assert limit_line(STATUS, Limits(pages=100), 10.0, 60).endswith("100% of 100 pages, 0:00:00 left")
 
 
 # -- the pace --
@@ -264,19 +230,7 @@ def test_drawing_twice_a_second_costs_less_than_a_hundredth_of_a_core(
     assert 2 * each_s < 0.01
 
 
-# -- words and numbers --
-
-
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [(0, "0 B"), (999, "999 B"), (131_000_000, "131 MB"), (1_500_000_000, "1.5 GB"), (5e12, "5000.0 GB")],
-)
-def test_sizes_are_shown_with_units(count: float, expected: str) -> None:
-    assert size(count) == expected
-
-
-def test_durations_are_hours_minutes_and_seconds() -> None:
-    assert [duration(s) for s in (0, 59.9, 3661, 360_000)] == ["0:00:00", "0:00:59", "1:01:01", "100:00:00"]
+# -- words --
 
 
 def test_columns_are_aligned_and_the_last_is_left_as_it_is() -> None:
@@ -294,7 +248,7 @@ def test_a_redis_short_of_room_and_links_on_disk_are_shown() -> None:
     memory = {"redis_memory_bytes": 870_000_000, "redis_memory_max_bytes": 1_000_000_000}
     status = STATUS | memory | {"admission_waits": True, "links_spilled": 1234}
 
-    drawn = [line for line, _ in lines_of(status, Limits(), Pace(), 1.0)]
+    drawn = [line for line, _ in lines_of(status, Pace(), 1.0)]
     printed = progress_line(status, 1.0, 1.0).splitlines()
 
     assert drawn[1:3] == [
@@ -315,3 +269,55 @@ def test_why_nothing_is_fetched_stands_with_the_progress(kind: type[io.StringIO]
 
     assert "nothing is fetched at the moment:" in out.getvalue()
     assert "  connect_timeout, 2 times: no connection within" in out.getvalue()
+
+
+def test_progress_is_a_bar_on_a_terminal_and_words_elsewhere() -> None:
+    ahead = Forecast(150.0, 0.5, "3,000 pages")
+
+    drawn = lines_of(STATUS, Pace(), 1.0, ahead)
+
+    bar = f"progress    {'█' * 12}{'░' * 12} 50% of 3,000 pages, about 0:02:30 left"
+    assert drawn[1] == (bar, "progress")
+    assert progress_line(STATUS, 10.0, 1.0, ahead).endswith(
+        "10 pages/s  50% of 3,000 pages, about 0:02:30 left"
+    )
+
+
+def test_pages_in_open_files_are_shown_before_any_file_is_closed() -> None:
+    line = progress_line(STATUS | {"pages_stored": 0, "pages_being_parsed": 12}, 1.0, 1.0)
+
+    assert "stored 0 + 12 in open files  queued 80" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "style"),
+    [
+        ({}, "good"),
+        ({"state": "paused"}, "warning"),
+        ({"state": "failed"}, "error"),
+        ({"state": "created"}, "title"),
+        ({"interrupted": True}, "warning"),
+    ],
+)
+def test_the_colour_of_a_run_is_that_of_its_state(changes: dict[str, Any], style: str) -> None:
+    assert style_of(STATUS | changes) == style
+    assert lines_of(STATUS | changes, Pace(), 1.0)[0][1] == style
+
+
+class ClosedTerminal(Terminal):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_closed_terminal_is_no_error(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    monkeypatch.setenv("TERM", term)
+    clock = Clock()
+    view = View(ClosedTerminal(), Limits(), clock)
+
+    for _ in range(3):
+        clock.now_s += 6
+        view.show(STATUS)
+        view.notify("stopping")
+
+    assert view.end() == 18.0
