@@ -15,6 +15,7 @@ from itertools import chain
 from crawlproj.errors import CrawlError, Fenced, Replaced, SetBack
 from crawlproj.frontier.backlog import Backlog
 from crawlproj.frontier.dispatcher import Dispatcher
+from crawlproj.frontier.due import DueTimes
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.holdings import Holdings, ShardMap
 from crawlproj.frontier.ownership import ShardNumber
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 _LINGER_S = 0.01
 #: Domains due within this time are leased ahead, so that they can be requested in time.
 _AHEAD_S = 0.1
-#: How long before a domain is due its partition is read: about as long as a turn takes.
-_EARLY_S = 0.03
 #: How often a turn is taken when nothing requires one.
 _MAX_REST_S = 5.0
 #: How often a shard checks whether the page limit leaves something for it.
@@ -84,10 +83,7 @@ class Feed:
             rests=dispatcher.rests,
             clock=dispatcher.clock,
         )
-        #: When each partition has a domain due.
-        self._due_at_s: dict[int, float] = {}
-        #: Partitions woken since the calls in flight were made.
-        self._woken: set[int] = set()
+        self._due = DueTimes()
         self._most_pages = 0
         self._is_stopped = self._is_fenced = False
         #: Whether Redis has what was admitted at the start.
@@ -211,6 +207,9 @@ class Feed:
         await self._keep_rests()
         claim_at_s = 0.0
         while dispatcher.pacer.domains_in_flight() and not dispatcher.is_closing:
+            if self.frontier.generation != self.frontier.client.generation:
+                # Set back again.
+                await self._keep_rests()
             if self._clock() >= claim_at_s:
                 # Nobody may take us for dead, and fetch from the same domains.
                 claim_at_s = self._clock() + self._limits.shard_lease_s / 3
@@ -219,7 +218,7 @@ class Feed:
             await asyncio.sleep(_DRAIN_POLL_S)
         dispatcher.forget_all()
         self._holdings.start_over()
-        self._due_at_s.clear()
+        self._due = DueTimes()
         self._promises.forget_returned()
         await self._keep_rests()
         await self.number.claim_again()
@@ -240,7 +239,7 @@ class Feed:
                 self._holdings.renew_at_s,
                 now_s + _MAX_REST_S,
                 *self._holdings.try_at_s.values(),
-                *(due_s for p, due_s in self._due_at_s.items() if self._may_lease(p)),
+                *(due_s for p, due_s in self._due.at_s.items() if self._may_lease(p)),
             ]
         )
         if not self._stir.is_set():
@@ -267,10 +266,10 @@ class Feed:
         left = leases.unsent
         while batch := leases.next_batch(left, now_s := self._clock()):
             left -= len(batch)
-            self._woken.clear()
+            self._due.begin_call()
             due_in_ms, spent = await self.frontier.settle(batch)
             leases.sent(batch)
-            self._note_due(due_in_ms)
+            self._due.note(due_in_ms, self._holdings.holds, self._clock())
             fetched = (Outcome.DONE, Outcome.PACED)
             await self._return_promises(sum(settlement.outcome not in fetched for settlement in batch))
             for domain in chain.from_iterable(spent.values()):
@@ -284,7 +283,7 @@ class Feed:
     async def _renew(self) -> None:
         """Renew all holds, and apply the run's state and limits."""
         dispatcher = self.dispatcher
-        self._woken.clear()
+        self._due.begin_call()
         now_s = self._clock()
         kept = await self._holdings.renew(starting=self.starting)
         self._renewed_s = now_s
@@ -293,7 +292,7 @@ class Feed:
         if had_lapsed and dispatcher.pacer.buffered:
             # `take` refused them meanwhile, and no timer is armed.
             dispatcher.on_work()
-        self._note_due(kept.due_in_ms)
+        self._due.note(kept.due_in_ms, self._holdings.holds, self._clock())
         dispatcher.retry_stuck(self._limits.lease_s)
         self._most_pages, self.has_limits = kept.limits.pages, bool(kept.limits)
         if kept.state.is_end:
@@ -314,10 +313,10 @@ class Feed:
     async def _change_ownership(self) -> None:
         for partition in await self._holdings.release_empty():
             self.metrics.ownership_changes["given_up"] += 1
-            self._due_at_s.pop(partition, None)
+            self._due.at_s.pop(partition, None)
         taken = await self._holdings.acquire_wanted()
         self.metrics.ownership_changes["taken"] += len(taken)
-        self._due_at_s.update(dict.fromkeys(taken, self._clock()))
+        self._due.put_off(taken, self._clock())
         if taken:
             if self._holdings.restarts:
                 # Before anything is leased.
@@ -329,25 +328,28 @@ class Feed:
     async def _lease(self) -> bool:
         """Fill memory with leases of domains that are due. Returns whether there are new ones."""
         dispatcher, limits, now_s = self.dispatcher, self._limits, self._clock()
-        due = {p: due_s for p, due_s in self._due_at_s.items() if due_s <= now_s and self._may_lease(p)}
+        due = {p: due_s for p, due_s in self._due.at_s.items() if due_s <= now_s and self._may_lease(p)}
         room = limits.batch - dispatcher.pacer.buffered
         if not due or room <= 0 or dispatcher.is_closing or self._is_stopped:
+            return False
+        if calm_s := self._holdings.calm_s():
+            self._due.put_off(due, now_s + calm_s)
             return False
         if level := await self._backlog.read(now_s):
             self.metrics.back_pressure[level] += 1
         room = int(room * self._backlog.share)
         if room <= 0:
-            self._due_at_s.update(dict.fromkeys(due, now_s + QUEUE_LOOK_S))
+            self._due.put_off(due, now_s + QUEUE_LOOK_S)
             return False
         plan = plan_leases(due, room)
         promised = 0
         if self._most_pages:
             promised = await self._promises.promise_pages(plan.total, self._most_pages)
             if not promised:
-                self._due_at_s.update(dict.fromkeys(plan.partitions, now_s + _LIMIT_POLL_S))
+                self._due.put_off(plan.partitions, now_s + _LIMIT_POLL_S)
                 return False
             plan = within_promise(plan, promised)
-        self._woken.clear()
+        self._due.begin_call()
         started_s = self._clock()
         leases, due_in_ms = await self.frontier.lease(
             [(self._holdings.holds[p], plan.each) for p in plan.partitions],
@@ -361,9 +363,13 @@ class Feed:
         self.metrics.refill_seconds.add(leased_s - started_s)
         for lease in leases:
             dispatcher.leases.add(lease)
-        self._note_due(due_in_ms)
+        self._due.note(due_in_ms, self._holdings.holds, self._clock())
         await self._return_promises(promised - len(leases))
         await dispatcher.gate.recall_robots(leases, self._clock(), _AHEAD_S)
+        if self._holdings.calm_s():
+            # It was restarted meanwhile.
+            dispatcher.return_leases((lease, 0.0) for lease in leases)
+            return False
         for lease in leases:
             dispatcher.pacer.add(lease, leased_s)
         return bool(leases)
@@ -376,24 +382,14 @@ class Feed:
                 now_s = self._clock()
                 word = message[1] if message else b""
                 if word.isdigit():
-                    self._woken.add(int(word))
-                    if int(word) in holdings.holds:
-                        self._due_at_s[int(word)] = now_s
+                    self._due.wake({int(word)} & self.partitions, now_s)
                 else:
                     holdings.renew_at_s = now_s
-                    self._woken.update(holdings.holds)
-                    self._due_at_s = dict.fromkeys(holdings.holds, now_s)
+                    self._due.wake(self.partitions, now_s)
                     holdings.try_at_s = dict.fromkeys(holdings.try_at_s, now_s)
                 self._stir.set()
 
     def _may_lease(self, partition: int) -> bool:
         if self.dispatcher.pacer.buffered >= self._limits.batch or self.dispatcher.is_paused:
             return False
-        return self._holdings.may_lease(partition)
-
-    def _note_due(self, due_in_ms: dict[int, int]) -> None:
-        now_s = self._clock()
-        for partition, ms in due_in_ms.items():
-            # A wake that came while we waited for this answer is newer than the answer.
-            if partition in self._holdings.holds and partition not in self._woken:
-                self._due_at_s[partition] = now_s + ms / 1000 - _EARLY_S if ms >= 0 else math.inf
+        return partition not in self._holdings.leaving

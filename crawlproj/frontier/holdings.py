@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 #: A hold that is not renewed for so many times as long as it lasts has no owner, whatever clocks say.
 _PATIENCE = 1.25
-#: How long a shard that may have been replaced leases nothing: in less time (see `acquire_partition`) those
-#: that are alive have said which domains must rest.
+#: How long nothing is leased from a Redis that was restarted: in less time (see `acquire_partition`) all
+#: shards that are alive have said which domains must rest, should it have lost that.
 _CALM_S = 3.0
 #: How soon to retry a partition that another shard still owns.
 _RETRY_S = 1.0
@@ -111,8 +111,8 @@ class Holdings:
         self._unchanged = Unchanged()
         self._clock = clock
         self._kept_s = self._owned_until_s = -math.inf
-        #: The Redis of the last renewal, and until when we lease nothing from this one.
-        self._server = ""
+        #: The Redis of the last renewal; the one we know of, and until when we lease nothing from it.
+        self._renewed_in = self._server = ""
         self._calm_until_s = -math.inf
         #: From when on an absent shard counts as dead.
         self._judges_from_s = math.inf
@@ -131,16 +131,13 @@ class Holdings:
             # and the first one back must not take their partitions.
             self._judges_from_s = after_s + self._shard_lease_s
             self._unchanged = Unchanged()
-        server, self._server = self._server, self._frontier.client.server
+        before, self._renewed_in = self._renewed_in, self._frontier.client.server
         may_have_been_replaced = (
-            bool(self.holds) and server != self._server and before_s >= self._owned_until_s
+            bool(self.holds) and before != self._renewed_in and before_s >= self._owned_until_s
         )
         self._kept_s = before_s
         self._owned_until_s = before_s + self._shard_lease_s * 0.75
         self.renew_at_s = before_s + self._shard_lease_s / 3
-        if may_have_been_replaced:
-            self._calm_until_s = after_s + _CALM_S
-            self.renew_at_s = min(self.renew_at_s, self._calm_until_s)
         run_map = await self._read_map()
         unwanted = self._follow(run_map, after_s)
         is_retired = self._number.number >= run_map.shards and not self.holds
@@ -154,8 +151,12 @@ class Holdings:
             self._owned_until_s,
         )
 
-    def may_lease(self, partition: int) -> bool:
-        return partition not in self.leaving and self._clock() >= self._calm_until_s
+    def calm_s(self) -> float:
+        """Return for how long nothing may be leased, since Redis was restarted."""
+        before, self._server = self._server, self._frontier.client.server
+        if before not in ("", self._server):
+            self._calm_until_s = self._clock() + _CALM_S
+        return max(0.0, self._calm_until_s - self._clock())
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
         """Update what we want by the map; returns the partitions that are no longer ours."""

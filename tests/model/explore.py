@@ -41,6 +41,8 @@ class Explorer:
         found = Found()
         start = self.scene.start()
         start = start if start.shards else seeded(start, self.scene)
+        for what in self.scene.after:
+            start = next(step.world for step in next_steps(start, self.scene) if step.what == what)
         self.came_from = {start: None}
         layer = [start]
         while layer and (not self.scene.depth or found.depth < self.scene.depth):

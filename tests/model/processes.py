@@ -53,7 +53,7 @@ def next_steps(world: World, scene: Scene) -> Iterator[Step]:
     later = tick(world)
     if later is not None:
         yield Step("tick", later)
-    yield from _faults(world)
+    yield from _faults(world, scene.without)
 
 
 def _text(message: Message) -> str:
@@ -186,7 +186,9 @@ class _Shard(_Process):
 
     def _start_over(self) -> Iterator[Step]:
         world, shard, who = self.world, self.shard, self.shard.owner
-        if shard.unsaid and shard.was_set_back:
+        if shard.was_set_back and not shard.unsaid and "rests are said again" in self.without:
+            yield Step(f"{who} continues", self.kept(world, shard._replace(was_set_back=False)))
+        elif shard.was_set_back:
             yield Step(f"{who} notices the set-back", self.kept(world, self.drained(shard)))
         elif shard.unsaid:
             partition, *left = shard.unsaid
@@ -309,15 +311,14 @@ class _Shard(_Process):
     def renewed(self, world: World, answer: Any) -> World:
         """A hold that could have expired in what Redis has lost may have been another shard's.
 
-        That one says soon which domains must rest: until then nothing is leased or requested.
+        That one says soon which domains must rest: what is not requested yet is leased again after that.
         """
-        shard, calm = self.shard, 0
+        shard = self.shard
         leases = shard.leases
-        if shard.has_new_server and shard.has_lapsed and "calm after a lapse" not in self.without:
-            calm = GRACE + 1
+        if shard.has_new_server and shard.has_lapsed and "leases return after a lapse" not in self.without:
             leases = tuple(h._replace(state="ended", wait=0) if h.state == "waiting" else h for h in leases)
         return self.fenced_or(
-            world, answer, may_fetch=True, has_lapsed=False, has_new_server=False, calm=calm, leases=leases
+            world, answer, may_fetch=True, has_lapsed=False, has_new_server=False, leases=leases
         )
 
     def _change_ownership(self) -> Iterator[Step]:
@@ -697,7 +698,7 @@ def _expiries(world: World) -> Iterator[Step]:
         yield Step(f"the hold of {part.owner} expires", expired)
 
 
-def _faults(world: World) -> Iterator[Step]:
+def _faults(world: World, without: frozenset[str]) -> Iterator[Step]:
     if world.snapshot is None and (spent := _spend(world, "set-back")):
         ready = spent._replace(
             snapshot=world.redis,
@@ -706,7 +707,7 @@ def _faults(world: World) -> Iterator[Step]:
         )
         yield Step("Redis will come back to this", ready, True)
     if world.snapshot is not None and world.snapshot != world.redis:
-        yield Step("Redis is set back", _set_back(world, world.snapshot), True)
+        yield Step("Redis is set back", _set_back(world, world.snapshot, without), True)
     if get(world.faults, "crash"):
         spent = _spend(world, "crash")
         assert spent is not None
@@ -741,7 +742,7 @@ def _faults(world: World) -> Iterator[Step]:
                     yield Step(what, spent._replace(redis=redis), True)
 
 
-def _set_back(world: World, snapshot: Redis) -> World:
+def _set_back(world: World, snapshot: Redis, without: frozenset[str]) -> World:
     """Redis holds older data; messages on their way to the old server are gone."""
     return world._replace(
         redis=snapshot,
@@ -749,7 +750,11 @@ def _set_back(world: World, snapshot: Redis) -> World:
         server=world.server + 1,
         late=(),
         shards=tuple(
-            s._replace(was_set_back=s.was_set_back or s.is_ahead, has_new_server=s.state != "down")
+            s._replace(
+                was_set_back=s.was_set_back or s.is_ahead,
+                has_new_server=s.state != "down",
+                calm=s.calm if "calm after a restart" in without else GRACE + 1,
+            )
             for s in world.shards
         ),
         parsers=tuple(p._replace(was_set_back=p.was_set_back or p.is_ahead) for p in world.parsers),

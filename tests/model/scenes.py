@@ -26,6 +26,22 @@ _NOTHING_WAITING = scene(
 )
 _SLOW = scene("a hold expires while its shard waits for its requests", shards="AB", faults={"set-back": 1})
 _MOVED = scene("a partition moved in what Redis lost", shards="AB", faults={"set-back": 1, "resize": 1})
+_AGAIN = scene(
+    "set back again while a request is in flight",
+    {"a1": ()},
+    shards="AB",
+    faults={"set-back": 2, "resize": 1},
+    after=(
+        "A0.0 admit ('a1',)",
+        "Redis will come back to this",
+        "partition 0 is to be B's",
+        "B0.0 reads the map",
+        "B0.0 acquire () None",
+        "B0.0 lease (1, 'B0.0') 0",
+        "B0.0 requests a1",
+        "Redis is set back",
+    ),
+)
 _SUSPENDED = scene(
     "a suspended shard whose requests Redis forgot",
     {"a1": ()},
@@ -77,6 +93,7 @@ SCENES = [
     _NOTHING_WAITING,
     _SLOW,
     _LATE_COMMIT,
+    _AGAIN,
     _SUSPENDED,
     _REMOVED,
     _LATE_TAKE,
@@ -168,7 +185,9 @@ MUTATIONS = [
     (without(_LATE_COMMIT, "another name"), "lost"),
     (without(_REMOVED, "files of the living are kept"), "lost"),
     (without(_LATE_TAKE, "a name is used once"), "lost"),
-    (without(_SUSPENDED, "calm after a lapse"), "a is requested too soon"),
+    (without(_SUSPENDED, "leases return after a lapse"), "a is requested too soon"),
+    (without(_AGAIN, "calm after a restart"), "two requests of a in flight"),
+    (without(_AGAIN, "rests are said again"), "two requests of a in flight"),
     (without(_SUSPENDED, "flight for another's partition"), "two requests of a in flight"),
     (without(_SUSPENDED, "ours after a flight"), "two requests of a in flight"),
 ]

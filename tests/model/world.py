@@ -29,7 +29,9 @@ FIXES = frozenset(
         "another name",
         "a name is used once",
         "files of the living are kept",
-        "calm after a lapse",
+        "leases return after a lapse",
+        "calm after a restart",
+        "rests are said again",
         "flight for another's partition",
         "ours after a flight",
     }
@@ -171,6 +173,8 @@ class Scene:
     late: tuple[str, ...] = ()
     #: The fixes taken out.
     without: frozenset[str] = frozenset()
+    #: Steps that have been taken when the exploration begins.
+    after: tuple[str, ...] = ()
     #: 0: all states.
     depth: int = 0
 
@@ -217,7 +221,7 @@ def tick(world: World) -> World | None:
         if any(held.state == "in flight" and held.wait == 0 for held in shard.leases):
             return None
         leases = tuple(held._replace(wait=held.wait - 1) if held.wait else held for held in shard.leases)
-        is_late = (shard.state == "up" and shard.was_set_back) or (
+        is_late = (shard.state in ("up", "draining", "resting") and shard.was_set_back) or (
             shard.state == "draining" and bool(shard.unsaid)
         )
         if is_late and shard.silent == GRACE:
@@ -228,7 +232,7 @@ def tick(world: World) -> World | None:
                 leases=leases,
                 rests=fewer(shard.rests),
                 fresh=fewer(shard.fresh),
-                calm=max(0, shard.calm - 1),
+                calm=max(0, shard.calm - (shard.state != "suspended")),
                 has_new_server=shard.has_new_server and not renews,
                 silent=shard.silent + is_late,
             )

@@ -80,8 +80,8 @@ async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shard
         await until(
             lambda: (
                 not shard.dispatcher.has_work
-                and shard.feed._due_at_s
-                and min(shard.feed._due_at_s.values()) == math.inf
+                and shard.feed._due.at_s
+                and min(shard.feed._due.at_s.values()) == math.inf
             )
         )
         start_s = time.monotonic()
@@ -92,22 +92,6 @@ async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shard
         shard.fetch(lease)
 
     assert max(late_s) < 0.2
-
-
-async def test_a_wake_that_overtakes_an_answer_is_not_forgotten(shards: Shards) -> None:
-    shard = await shards.open(limits=LONG)
-    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
-    await until(lambda: min(shard.feed._due_at_s.values()) == math.inf)
-    await shard.kill()
-    shard.feed._woken.clear()
-
-    # The order in which two connections may well deliver: the wake, then the answer that is older than it.
-    shard.feed._woken.add(3)
-    shard.feed._due_at_s[3] = 5.0
-    shard.feed._note_due({3: -1, 4: -1})
-
-    assert shard.feed._due_at_s[3] == 5.0
-    assert shard.feed._due_at_s[4] == math.inf
 
 
 async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, client: RedisClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -339,6 +340,75 @@ async def test_a_shard_that_was_away_requests_nothing_until_others_have_said_whi
     assert await shards.client.command("LRANGE", keys.pages(RUN), 0, -1) == [b"kept"]
 
 
+async def test_nothing_is_leased_for_a_while_from_a_redis_that_was_restarted(shards: Shards) -> None:
+    """It may have lost which domains other shards have asked to rest; what is leased already continues."""
+    await shards.admit(*sites(2))
+    shard = await shards.open(limits=LONG)
+    await until(lambda: shard.held == 2)
+
+    shards.client.server = "another"
+    await shards.admit("https://e0.test/")
+    for lease in await shard.take_some(2):
+        shard.fetch(lease)
+    await until(lambda: not shard.dispatcher.leases.unsent)
+    shard.feed._stir.set()
+    await until(
+        lambda: shard.feed._due.at_s and min(shard.feed._due.at_s.values()) > shard.dispatcher.clock()
+    )
+    held = shard.held
+    shard.skew_s += 4
+    shard.feed._stir.set()
+    lease = await shard.take_one()
+
+    assert held == 0
+    assert lease.url == "https://e0.test/"
+
+
+async def test_leases_of_a_redis_that_was_restarted_during_the_call_are_returned(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = await shards.open(limits=LONG)
+    await until(lambda: len(shard.feed.partitions) == PARTITIONS)
+    lease_urls = shard.feed.frontier.lease
+
+    async def restart_and_lease(*arguments: Any, **more: Any) -> Any:
+        shards.client.server = "another"
+        return await lease_urls(*arguments, **more)
+
+    monkeypatch.setattr(shard.feed.frontier, "lease", restart_and_lease)
+    await shards.admit(*sites(1))
+    await until(lambda: shards.client.server == "another")
+    await until(lambda: not shard.dispatcher.has_work)
+
+    assert (await shards.read_counters()).counts["returned"] == 1
+    shard.skew_s += 4
+    shard.feed._stir.set()
+    await shard.take_one()
+
+
+async def test_rests_are_said_again_when_redis_is_set_back_while_requests_end(
+    shards: Shards, bystander: RedisClient
+) -> None:
+    await shards.admit(*sites(1))
+    limits = replace(LONG, flight_s=100.0)
+    shard = await shards.open(limits=limits)
+    backup = await Backup.of(bystander)
+    lease = await shard.take_one()
+
+    async def rests() -> bool:
+        return int((await shards.state("d0.test"))[0]) > 0
+
+    for _ in range(2):
+        await backup.restore()
+        async with asyncio.timeout(8):
+            while not await rests():  # noqa: ASYNC110  # Redis has no event
+                await asyncio.sleep(0.005)
+
+    assert shard.feed._holdings.restarts == 0
+    shard.fetch(lease)
+    await until_acquired(shard)
+
+
 async def test_the_partition_of_an_absent_shard_rests_for_a_flight_if_redis_was_restarted(
     shards: Shards, bystander: RedisClient
 ) -> None:
@@ -394,7 +464,10 @@ async def test_a_living_stranger_with_the_number_ends_the_shard(
     await until(lambda: len(shard.feed.partitions) == PARTITIONS)
 
     await backup.restore()
-    await until(lambda: shard.ends)
+    while not shard.ends:
+        # It renews its hold.
+        await hold_name(bystander, NUMBER, process, 60_000)
+        await asyncio.sleep(0.01)
 
     [(reason, error)] = shard.ends
     assert reason == "Replaced"

@@ -51,6 +51,20 @@ async def test_a_holder_renews_and_changes_what_is_known_about_it(client: RedisC
     assert await client.command("PTTL", KEY) > 50_000
 
 
+async def test_a_hold_that_ends_later_than_any_may_is_shortened(client: RedisClient) -> None:
+    """The clock of Redis was ahead when it began; a holder that is alive renews it."""
+    await hold_name(client, KEY, named("a"), 3_600_000)
+    before = await hold_name(client, KEY, named("b"), 7_200_000)
+    untouched = await client.command("PTTL", KEY)
+
+    holder = await hold_name(client, KEY, named("b"), 10_000)
+
+    assert before is not None
+    assert untouched > 3_000_000
+    assert holder is not None
+    assert 0 < await client.command("PTTL", KEY) <= 10_000
+
+
 async def test_a_name_that_begins_like_ours_is_not_ours(client: RedisClient) -> None:
     await hold_name(client, KEY, named("ab"), 10_000)
 

@@ -3,7 +3,11 @@
 -- ARGV[1] instance  ARGV[2] what is known about it  ARGV[3] how long it is held without renewal (ms)
 -- returns '' when held, else what is known about the holder, its instance first
 local held = redis.call('GET', KEYS[1])
-if held and string.match(held, '^%S+') ~= ARGV[1] then return held end
+if held and string.match(held, '^%S+') ~= ARGV[1] then
+  -- Held for longer than anybody may: the clock of Redis was set back, and the holder may be dead.
+  if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+  return held
+end
 write_when_full(KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return ''
