@@ -15,13 +15,15 @@ from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, ResponseDataLossError, UnsupportedURLSchemeError
+from scrapy.settings import BaseSettings
 
 from crawlproj.config import load_config
-from crawlproj.download.connection import Origin, Receiver
+from crawlproj.download.connection import Origin, Peer, Receiver
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.resolver import Resolver
 from crawlproj.download.wire import Head
+from crawlproj.errors import BadSetting
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.model.urls import domain_of
 from crawlproj.observe.crashpoints import passed
@@ -88,7 +90,6 @@ class Download:
         self.flags: list[str] = []
         self.latency_s = 0.0
         self.head: Head
-        self.address: str
         self._begun_s = time.monotonic()
         self._cut = cut
         self._types = types
@@ -99,9 +100,9 @@ class Download:
     def body(self) -> bytes:
         return b"".join(self._body)
 
-    def take_head(self, head: Head, address: str) -> bool:
+    def take_head(self, head: Head, peer: Peer) -> bool:
         self.latency_s = time.monotonic() - self._begun_s
-        self.head, self.address = head, address
+        self.head = head
         if self._types and head.status == 200 and not _is_wanted(head.headers, self._types):
             self.flags.append("unwanted")
             return False
@@ -138,8 +139,8 @@ class HttpClient:
             tls=make_tls_context(
                 is_verified=settings.getbool("DOWNLOAD_VERIFY_CERTIFICATES"),
                 ciphers=settings.get("DOWNLOADER_CLIENT_TLS_CIPHERS"),
-                least=_TLS_VERSIONS.get(settings.get("DOWNLOAD_TLS_MIN_VERSION")),
-                most=_TLS_VERSIONS.get(settings.get("DOWNLOAD_TLS_MAX_VERSION")),
+                least=_tls_version(settings, "DOWNLOAD_TLS_MIN_VERSION"),
+                most=_tls_version(settings, "DOWNLOAD_TLS_MAX_VERSION"),
             ),
             local_address=(bind, 0) if isinstance(bind, str) else bind,
         )
@@ -198,6 +199,13 @@ class HttpClient:
     async def close(self) -> None:
         await self.pool.close()
         await self._resolver.close()
+
+
+def _tls_version(settings: BaseSettings, name: str) -> ssl.TLSVersion | None:
+    value = settings.get(name)
+    if value and value not in _TLS_VERSIONS:
+        raise BadSetting(f"{name}={value!r} is not a version of TLS. Choose from {', '.join(_TLS_VERSIONS)}.")
+    return _TLS_VERSIONS.get(value)
 
 
 _clients: WeakKeyDictionary[Crawler, HttpClient] = WeakKeyDictionary()

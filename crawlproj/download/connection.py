@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
@@ -29,10 +30,20 @@ class Origin(NamedTuple):
     port: int
 
 
+class Peer(Protocol):
+    """The server that a response comes from."""
+
+    address: str
+
+    @property
+    def certificate(self) -> bytes | None:
+        """Its certificate in DER; None without TLS."""
+
+
 class Receiver(Protocol):
     """Takes a response as it arrives. What it raises ends the exchange and reaches its caller."""
 
-    def take_head(self, head: Head, address: str) -> bool:
+    def take_head(self, head: Head, peer: Peer) -> bool:
         """Return whether the body is wanted."""
 
     def take_body(self, data: bytes) -> bool:
@@ -107,6 +118,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._done: asyncio.Future[str | None] | None = None
         self._sent_s = 0.0
+
+    @property
+    def certificate(self) -> bytes | None:
+        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return tls.getpeercert(binary_form=True) if tls is not None else None
 
     async def exchange(
         self, request: bytes, receiver: Receiver, *, is_head: bool, deadline_s: float
@@ -203,7 +219,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._has_delivered_head:
             self._has_delivered_head = True
-            self._wants_body = self._receiver.take_head(parser.head, self.address)
+            self._wants_body = self._receiver.take_head(parser.head, self)
             if not parser.is_complete:
                 self._set_timer(self._loop.time() + self._config.idle_seconds)
         if body and self._wants_body:

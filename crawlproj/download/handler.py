@@ -29,6 +29,7 @@ from crawlproj.download.client import (
     target_of,
     write_request,
 )
+from crawlproj.download.connection import Peer
 from crawlproj.download.endings import FINAL
 from crawlproj.download.guard import NoContactError
 from crawlproj.download.wire import Head
@@ -146,8 +147,10 @@ class _ScrapyDownload(Download):
         self._warn_bytes = warn_bytes
         self._stop: StopDownload | None = None
 
-    def take_head(self, head: Head, address: str) -> bool:
-        is_wanted = super().take_head(head, address)
+    def take_head(self, head: Head, peer: Peer) -> bool:
+        is_wanted = super().take_head(head, peer)
+        # Now: another response may come over the connection before this one is made.
+        self._address, self._certificate = _address(peer.address), peer.certificate
         request = self._request
         request.meta["download_latency"] = self.latency_s
         self._headers = Headers(head.headers)
@@ -175,7 +178,8 @@ class _ScrapyDownload(Download):
             headers=self._headers,
             body=body,
             flags=self.flags,
-            ip_address=_address(self.address),
+            ip_address=self._address,
+            certificate=self._certificate,
             protocol=self.head.protocol,
         )
         if self._stop is not None:

@@ -9,6 +9,7 @@ from scrapy.settings import Settings
 
 from crawlproj.download.client import Download, HttpClient, HttpRequest, target_of, write_request
 from crawlproj.download.errors import NoAnswerError, StaleConnectionError
+from crawlproj.errors import BadSetting
 from tests.unit.download.rawserver import RawServer, Serve, Visit
 
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -58,3 +59,9 @@ async def test_of_other_requests_only_those_without_effects_are(
 
     assert len(server.requests) == sent
     await client.close()
+
+
+@pytest.mark.parametrize("name", ["DOWNLOAD_TLS_MIN_VERSION", "DOWNLOAD_TLS_MAX_VERSION"])
+def test_an_unknown_version_of_tls_is_refused(name: str) -> None:
+    with pytest.raises(BadSetting, match=f"{name}='TLS1.2' .* Choose from TLSv1.0, TLSv1.1, TLSv1.2"):
+        HttpClient(Crawler(Spider, Settings({name: "TLS1.2"})))

@@ -16,10 +16,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError
 
 from crawlproj.config import Config
-from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Origin
+from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Origin, Peer
 from crawlproj.download.errors import (
     CertificateError,
     ConnectTimeoutError,
@@ -31,6 +33,7 @@ from crawlproj.download.errors import (
     TotalTimeoutError,
 )
 from crawlproj.download.guard import AddressGuard, AddressRefusedError
+from crawlproj.download.handler import HttpHandler
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.wire import BadResponseError, Head, HeadersTooLargeError
 from tests.loopclock import LoopClock
@@ -59,11 +62,12 @@ class Kept:
     wanted: int = 10**9
     head: Head | None = None
     address: str = ""
+    certificate: bytes | None = None
     body: bytes = b""
     pieces: list[int] = field(default_factory=list)
 
-    def take_head(self, head: Head, address: str) -> bool:
-        self.head, self.address = head, address
+    def take_head(self, head: Head, peer: Peer) -> bool:
+        self.head, self.address, self.certificate = head, peer.address, peer.certificate
         return self.wanted > 0
 
     def take_body(self, data: bytes) -> bool:
@@ -784,6 +788,21 @@ async def test_without_verification_any_certificate_will_do(
     kept, _ = await fetch(pool, server.port, host="other.test", scheme="https")
 
     assert kept.body == b"hello"
+
+
+async def test_a_response_has_the_certificate_of_its_server(serve: Serve, authority: Authority) -> None:
+    settings = {"CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8", "DOWNLOAD_VERIFY_CERTIFICATES": False}
+    handler = HttpHandler(Crawler(Spider, settings))
+    server, without_tls = await serve(HELLO, authority.server), await serve(HELLO)
+
+    response = await handler.download_request(Request(f"https://127.0.0.1:{server.port}/"))
+    plain = await handler.download_request(Request(without_tls.url))
+    await handler.close()
+
+    assert isinstance(response.certificate, bytes)
+    subject = x509.load_der_x509_certificate(response.certificate).subject
+    assert subject.rfc4514_string() == "CN=site.test"
+    assert plain.certificate is None
 
 
 async def test_a_server_without_tls_has_its_own_error(serve: Serve, new_pool: NewPool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from crawlproj.config import Config
-from crawlproj.download.connection import Origin
+from crawlproj.download.connection import Origin, Peer
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.wire import Head
@@ -18,7 +18,7 @@ class Addresses:
 
 
 class Unread:
-    def take_head(self, head: Head, address: str) -> bool:
+    def take_head(self, head: Head, peer: Peer) -> bool:
         return True
 
     def take_body(self, data: bytes) -> bool:
