@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from scrapy.statscollectors import StatsCollector
 
@@ -16,7 +16,7 @@ from crawlproj.config import Config
 from crawlproj.errors import CrawlError, NoSeeds
 from crawlproj.frontier.feed import Feed
 from crawlproj.observe.metrics import Metrics
-from crawlproj.runs import Leader, Run
+from crawlproj.runs import Leader, Run, RunState
 from crawlproj.runs.gauges import run_gauges
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,14 @@ async def lead(
             # Only another process can add work now, and that wakes us.
             left_s = leader.idle_before_close_s - idle_s
             pause_s = min(max(_LEAD_S, left_s), max(pause_s, idle_s / 2))
+
+
+async def lead_without_seeds(leading: Coroutine[None, None, None], run: Run) -> None:
+    """Lead the run of a user's spider: one that sends no requests is finished, and may have had items."""
+    try:
+        await leading
+    except NoSeeds:
+        await run.end(RunState.FINISHED)
 
 
 async def publish_run_metrics(leader: Leader, run: Run, metrics: Metrics, config: Config) -> None:

@@ -42,6 +42,7 @@ from crawlproj.shard.arguments import ShardArguments
 from crawlproj.shard.background import (
     ProgressLog,
     lead,
+    lead_without_seeds,
     publish_run_metrics,
     tune_collector,
     watch_supervisor,
@@ -207,7 +208,10 @@ class ShardProcess:
 
         is_started = partial(seams.start_is_exhausted, engine)
         wake = partial(seams.wake, engine)
-        self._start(lead(leader, feed, is_started=is_started, wake=wake), "leader")
+        leading = lead(leader, feed, is_started=is_started, wake=wake)
+        if not isinstance(self._spider, PageSpider):
+            leading = lead_without_seeds(leading, run)
+        self._start(leading, "leader")
         self._start(read_start_urls(run, start_urls_key, feed.number.number, admit_start), "start urls")
         if config.metrics_port:
             self._start(publish_run_metrics(leader, run, self._telemetry.metrics, config), "run metrics")
