@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from scrapy.cmdline import execute
 
+from crawlproj.console import register_with_scrapy
 from crawlproj.errors import (
     EXIT_NO_SEEDS,
     EXIT_OK,
@@ -609,6 +610,8 @@ def command(
     """Runs a command of ours in this process, which needs no reactor: exit code, output, errors."""
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "crawlproj.settings")
+    # Done when Scrapy loads them, unless another test has loaded them before it.
+    register_with_scrapy()
 
     def run(*typed: str, **settings: str) -> tuple[int, str, str]:
         capfd.readouterr()
