@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 
-from crawlproj.console import RunCommand
+from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunPaths
 from crawlproj.redisio.client import RedisClient
@@ -56,7 +56,7 @@ class Command(RunCommand):
             for row in (json.dumps(asdict(line)) for line in lines) if opts.json else table_of(lines):
                 print(row)
             if not opts.json and any(line.interrupted for line in lines):
-                print("interrupted: its processes were killed; to resume: scrapy run --run NAME")
+                print(spoken("interrupted: its processes were killed; to resume: scrapy run --run NAME"))
 
     async def _delete(self, opts: argparse.Namespace) -> None:
         from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
@@ -79,8 +79,9 @@ class Command(RunCommand):
                 remove_working_files(paths)
         print(f"deleted {what}")
         if kept is not None:
-            print(f"kept its pages in {kept.pages}; to see them: scrapy pages --run {kept.run}")
-            print(f"to delete them: scrapy runs --delete {name} --pages")
+            see = spoken(f"scrapy pages --run {kept.run}")
+            print(f"kept its pages in {kept.pages}; to see them: {see}")
+            print(spoken(f"to delete them: scrapy runs --delete {name} --pages"))
 
     async def _unused_run(
         self, client: RedisClient, name: str, files: int, *, may_be_gone: bool

@@ -155,7 +155,8 @@ def _head(status: dict[str, Any]) -> list[str]:
     rates = f"{status['pages_per_second']:,.1f} pages/s fetched, {status['parsed_per_second']:,.1f} parsed"
     state = f"{status['state']}: {status['reason']}" if status["reason"] else status["state"]
     if status["interrupted"]:
-        state = f"interrupted: no process is left; to resume: scrapy run --run {status['run']}"
+        how = spoken(f"scrapy run --run {status['run']}")
+        state = f"interrupted: no process is left; to resume: {how}"
     return [
         f"run {status['run']}, {state}",
         f"shards alive: {alive or 'none'}, of {status['shards']}",
