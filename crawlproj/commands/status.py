@@ -16,8 +16,8 @@ from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
 from crawlproj.runs import Run
 from crawlproj.runs.overview import domains_of, overview_of
+from crawlproj.runs.reasons import failure_lines, is_fruitless
 from crawlproj.supervisor.progress import aligned, room_lines
-from crawlproj.supervisor.reasons import failure_lines, is_fruitless
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -18,6 +18,7 @@ from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
 from crawlproj.download.client import client_of, connections_of
 from crawlproj.errors import (
+    EXIT_NOTHING_FETCHED,
     BadArgument,
     CannotStart,
     CrawlError,
@@ -35,7 +36,8 @@ from crawlproj.model.records import Candidate
 from crawlproj.model.urls import domain_of
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run, RunState
+from crawlproj.runs import Leader, Run, RunState, status_of
+from crawlproj.runs.reasons import failure_lines, is_fruitless
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.shard import seams
 from crawlproj.shard.arguments import ShardArguments
@@ -341,6 +343,7 @@ class ShardProcess:
                 await self._feed.close()
                 if self._leader is not None:
                     await self._leader.step_down()
+                await self._report_end(reason)
                 await self._delete_if_last(reason)
             except CrawlError as exc:
                 logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
@@ -350,6 +353,21 @@ class ShardProcess:
         if self._client is not None:
             await self._client.close()
         self._restore_collector()
+
+    async def _report_end(self, reason: str) -> None:
+        """Log what failed, if this process was the whole crawl; without a single page, exit with code 9."""
+        spider = self._spider
+        is_whole = isinstance(spider, PageSpider) and spider.is_single
+        if not is_whole or reason != RunState.FINISHED or not await self._run.state():
+            return
+        status = await status_of(self._run)
+        if is_fruitless(status):
+            why = "; ".join(line.strip() for line in failure_lines(status, all_kinds=True))
+            logger.error("no seed could be fetched: %s", why)
+            seams.exit_with(EXIT_NOTHING_FETCHED)
+        elif status["failed"]:
+            why = "; ".join(line.strip() for line in failure_lines(status))
+            logger.warning("%d URLs failed, most often: %s", status["failed"], why)
 
     async def _delete_if_last(self, reason: str) -> None:
         """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from crawlproj.runs import RunState
-from crawlproj.supervisor.reasons import failure_lines, is_fruitless
+from crawlproj.runs.reasons import failure_lines, is_fruitless
 
 
 def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from crawlproj.runs import Limits
+from crawlproj.runs.reasons import Standstill
 from crawlproj.supervisor.forecast import Forecast, FrontierTrend, duration, forecast, size
 from crawlproj.supervisor.progress import Pace, aligned, progress_line, room_lines, stored_phrase
-from crawlproj.supervisor.reasons import Standstill
 
 #: Seconds between lines without a terminal.
 _LINE_EVERY_S = 5.0

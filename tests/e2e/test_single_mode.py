@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from crawlproj.errors import EXIT_NOTHING_FETCHED
 from crawlproj.redisio import keys
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
+from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
@@ -147,3 +149,14 @@ def test_a_single_crawl_whose_parser_cannot_start_says_why_and_stops(
     assert single.wait() == 1, single.log
     assert single.says("its parser failed: Cannot parse pages: the extractor process ended with exit code 3")
     assert "Traceback" not in single.log
+
+
+def test_a_single_crawl_whose_seeds_all_fail_says_why_and_ends_with_a_code_of_its_own(
+    scrapy: Callable[..., Any], ports: HeldPorts
+) -> None:
+    url = f"http://127.0.0.1:{ports.hold()}/"
+
+    single = scrapy("crawl", "web", f"-aseeds={url}", CRAWL_GIVE_UP_FAILURES="1")
+
+    assert single.wait() == EXIT_NOTHING_FETCHED, single.log
+    assert single.says("no seed could be fetched: connection_refused, 1 time: nothing listens there")

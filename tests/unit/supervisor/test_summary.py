@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawlproj.supervisor.reasons import Standstill, is_fruitless, remedy_of
+from crawlproj.runs.reasons import Standstill, is_fruitless, remedy_of
 from crawlproj.supervisor.summary import ended_fruitless, summary_of
 
 
