@@ -21,6 +21,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
 from tests.ports import HeldPorts
 
@@ -213,6 +214,32 @@ def test_jobs_are_scheduled_listed_and_drained_over_http(
     assert (status["leased"], status["pages_being_parsed"]) == (0, 0)
     assert status["waiting"] > 0
     assert len(crew.pages()) == status["pages_stored"]
+
+
+def test_the_line_in_the_readme_is_a_whole_crawl(
+    in_project: tuple[Scrapyd, Scrapyd], crew_of: Callable[..., Any], wait_for: Callable[..., Any]
+) -> None:
+    server, crew = in_project[0], crew_of(SMALL)
+    wait_for(server.is_up, "scrapyd is up")
+    [line] = re.findall(
+        r"^curl localhost:6800/schedule.json (.*)$", (PROJECT / "README.md").read_text(), re.M
+    )
+    fields = [field.split("=", 1) for field in line.replace("-d ", "").split()]
+    # Not the web, and not the data of the project.
+    here = crew.settings | {"CRAWL_DATA": str(crew.data)}
+    [seed] = crew.simweb.seeds(1)
+
+    job = server.post(
+        "schedule.json",
+        [
+            *((name, seed if name == "seeds" else value) for name, value in fields),
+            *(("setting", f"{name}={value}") for name, value in here.items()),
+        ],
+    )["jobid"]
+    wait_for(lambda: server.has_ended(job), "the job has ended")
+
+    assert server.exit_codes([job]) == ["0"], server.job_logs()[-3000:]
+    assert len(list(read_pages(crew.data / "runs" / "news" / "pages"))) > SMALL.pages_per_domain
 
 
 def test_the_egg_has_every_file_of_the_package_but_c_sources(egg: bytes) -> None:

@@ -45,7 +45,7 @@ def test_a_limit_lower_than_what_is_fetched_is_full_and_not_fuller() -> None:
     assert told(Limits(pages=100)) == "100% of 100 pages, about 0:00:00 left"
 
 
-def test_a_shrinking_frontier_says_what_is_left_of_all_urls() -> None:
+def test_a_shrinking_frontier_shows_what_is_left_of_all_urls() -> None:
     # 1,550 are done, 450 are left.
     assert told(Limits(), falls_per_s=5.0) == "78% of 2,000 URLs known, about 0:01:30 left"
     assert told(Limits(pages=1510), falls_per_s=5.0) == "99% of 1,510 pages, about 0:00:01 left"
