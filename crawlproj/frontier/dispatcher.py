@@ -130,9 +130,9 @@ class Dispatcher:
         was_down = self._is_network_down
         self._is_network_down = ending.trouble is Trouble.SITE and self._outage.failed(domain, now_s)
         if self._is_network_down and not was_down:
-            logger.warning(
-                "no site can be reached; our own network may be down, so no site is blamed",
-                extra={"error": ending.error},
+            # An error, so that `scrapy run` and `scrapy status` show it: a person should look at the network.
+            logger.error(
+                "no site can be reached (%s); our own network may be down, so no site is blamed", ending.error
             )
         if self._is_network_down:
             self.metrics.fetch_errors[ending.error] += 1

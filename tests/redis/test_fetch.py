@@ -139,7 +139,9 @@ async def test_a_connection_that_went_stale_is_nobodys_fault(shards: Shards) -> 
     assert (page.status, page.attempt) == (200, 0)
 
 
-async def test_no_site_is_blamed_when_none_can_be_reached(shards: Shards) -> None:
+async def test_no_site_is_blamed_when_none_can_be_reached_and_a_person_is_notified(
+    shards: Shards, caplog: pytest.LogCaptureFixture
+) -> None:
     await shards.admit(*sites(21))
     shard = await shards.open(limits=LONG, rules=DelayRules(0.0, backoff_s=300.0, give_up=1))
 
@@ -150,6 +152,8 @@ async def test_no_site_is_blamed_when_none_can_be_reached(shards: Shards) -> Non
     assert len(await shards.parked()) == 15
     counters = await shards.read_counters()
     assert (counters.waiting, counters.counts["failed"]) == (5, 0)
+    [said] = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert said.startswith("no site can be reached (cannot_resolve_host); our own network may be down")
 
 
 async def test_sites_that_answer_badly_do_not_look_like_a_network_that_is_down(shards: Shards) -> None:
