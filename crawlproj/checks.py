@@ -28,7 +28,6 @@ from crawlproj.redisio.client import RedisClient
 _MOST_SEEDS = 15
 #: With less space left, no segment could be written.
 _LEAST_FREE_BYTES = 20_000_000
-_DIRECTORY_REMEDY = "Choose another directory with --data (CRAWL_DATA)."
 
 
 def fetch_problems(config: Config) -> Iterator[Problem]:
@@ -80,24 +79,18 @@ def seed_problems(
     return [replace(problem, exit_code=EXIT_NO_SEEDS) for problem in problems]
 
 
-def disk_problems(config: Config, run: str) -> Iterator[Problem]:
-    """Yield why the run could not write its files."""
+def disk_problems(config: Config, run: str, least_bytes: int = _LEAST_FREE_BYTES) -> Iterator[Problem]:
+    """Yield the first reason why the run could not write its files."""
     paths = RunPaths(config.data, run)
-    wanted = [] if config.redis_url else [config.data / "redis"]
-    found = set()
-    for path in (*wanted, paths.directory, paths.pages, paths.logs):
-        # The directory itself, or the one in which it would be created.
-        place = next(place for place in (path, *path.parents) if place.exists() or place == place.parent)
-        if place in found:
-            continue
-        found.add(place)
-        if wrong := _wrong_with(place):
-            remedy = (
-                "Move it away, or choose" + _DIRECTORY_REMEDY[6:] if place.is_file() else _DIRECTORY_REMEDY
-            )
-            yield Problem(
-                "CRAWL_DATA", str(config.data), f"Cannot write to {path}: {wrong}.", remedy, EXIT_STORE
-            )
+    own_redis = () if config.redis_url else (config.data / "redis",)
+    for path in (*own_redis, paths.directory, paths.pages, paths.logs):
+        place = _nearest(path)
+        if wrong := _wrong_with(place, least_bytes):
+            remedy = "Choose another directory with --data (CRAWL_DATA)."
+            if place.is_file():
+                remedy = "Move it away, or choose another directory with --data (CRAWL_DATA)."
+            where = str(config.data)
+            yield Problem("CRAWL_DATA", where, f"Cannot write to {path}: {wrong}.", remedy, EXIT_STORE)
             return
 
 
@@ -163,12 +156,24 @@ def _address_problem(url: str, guard: AddressGuard, config: Config) -> Problem |
     return None
 
 
-def _wrong_with(place: Path) -> str:
+def _nearest(path: Path) -> Path:
+    """Return *path*, or what is nearest to it of what exists above: there it would be created."""
+    for place in (path, *path.parents):
+        try:
+            if place.exists():
+                return place
+        except PermissionError:
+            # Nobody knows, and nothing can be created there.
+            continue
+    return Path(path.anchor)
+
+
+def _wrong_with(place: Path, least_bytes: int) -> str:
     if not place.is_dir():
         return f"{place} is not a directory"
     if not os.access(place, os.W_OK | os.X_OK):
         return f"{place} is not writable for this user, or on a read-only disk"
     free = shutil.disk_usage(place).free
-    if free < _LEAST_FREE_BYTES:
-        return f"its disk has {free / 1e6:,.0f} MB left, and {_LEAST_FREE_BYTES / 1e6:,.0f} MB are needed"
+    if free < least_bytes:
+        return f"its disk has {free / 1e6:,.0f} MB left, and {least_bytes / 1e6:,.0f} MB are needed"
     return ""
