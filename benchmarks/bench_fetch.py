@@ -98,6 +98,7 @@ def fetch(corpus: Corpus, redis_server: str, settings: dict[str, str]) -> Fetche
 def _words(settings: dict[str, str]) -> list[str]:
     common = {
         "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "CRAWL_SCOPE": "everything",
         "DOWNLOAD_DELAY": "0",
         "CRAWL_DELAY_FACTOR": "0",
         "CRAWL_MAX_BODY": "1000000",

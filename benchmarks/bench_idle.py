@@ -72,6 +72,7 @@ def _start(folder: Path, server: RedisServer, *command: str) -> subprocess.Popen
         "CRAWL_PARTITIONS": str(PARTITIONS),
         "REDIS_URL": server.url,
         "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "CRAWL_SCOPE": "everything",
         "DOWNLOAD_DELAY": "0",
         # The links of the first page stay out: what they lead to is admitted later, to see the shard wake.
         "DEPTH_LIMIT": "1",

@@ -96,6 +96,7 @@ async def measure(server: RedisServer, data: Path, bodies: list[Page], total: in
     run = await Run.open(client, RUN, partitions=64)
     queue = PageQueue(client, RUN)
     settings = {"REDIS_URL": server.url, "CRAWL_DATA": data, "LOG_LEVEL": "WARNING"}
+    settings["CRAWL_SCOPE"] = "everything"
     guard = subprocess.Popen(  # noqa: ASYNC220  # nothing else runs here
         [sys.executable, "-m", "scrapy", "parser", "--run", RUN]
         + [f"--set={name}={value}" for name, value in settings.items()],
@@ -150,7 +151,7 @@ async def besides_extraction(
         queue=PageQueue(client, run),
         frontier=Frontier(client, run, 64),
         directory=data / run,
-        config=load_config({"CRAWL_DATA": data}),
+        config=load_config({"CRAWL_DATA": data, "CRAWL_SCOPE": "everything"}),
         is_over=is_over,
     )
     worker.extract = lambda page, options: known[page.url]  # type: ignore[attr-defined]

@@ -66,6 +66,7 @@ def crawl(server: RedisServer, spec: WorldSpec, *, shards: int, delay_s: float) 
             "CRAWL_DATA": f"{name}/data",
             "REDIS_URL": server.url,
             "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+            "CRAWL_SCOPE": "everything",
             "DOWNLOAD_DELAY": str(delay_s),
         }
         run = ["run", str(seeds), "--run", Path(name).name, "--shards", str(shards), "--parsers", "1"]

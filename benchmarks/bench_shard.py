@@ -58,6 +58,7 @@ class Web:
                 "CRAWL_DATA": folder / "data",
                 "REDIS_URL": server.url,
                 "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+                "CRAWL_SCOPE": "everything",
                 "DOWNLOAD_DELAY": 0,
             }
             before_s = server.cpu_s()

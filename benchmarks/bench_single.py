@@ -47,6 +47,7 @@ def crawl(spec: WorldSpec, redis_server: str, *commands: str) -> Measured:
             "CRAWL_DATA": folder / "data",
             "REDIS_URL": server.url,
             "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+            "CRAWL_SCOPE": "everything",
             "DOWNLOAD_DELAY": 0,
             "EXTENSIONS": json.dumps(EXTENSIONS),
             "BENCH_LAG_FILE": folder / "lag.json",

@@ -69,6 +69,7 @@ def _start(folder: Path, seeds: Path, redis: RedisServer, seconds: int) -> subpr
         "CRAWL_DATA": str(folder / "data"),
         "REDIS_URL": redis.url,
         "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "CRAWL_SCOPE": "everything",
         "DOWNLOAD_DELAY": "0",
         "DOWNLOAD_TIMEOUT": "5",
         "CRAWL_BACKOFF_SECONDS": "1",

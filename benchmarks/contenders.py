@@ -103,6 +103,7 @@ def start_ours(job: Job, shards: int, text: str | None) -> list[subprocess.Popen
     settings = {
         "REDIS_URL": job.redis_url,
         "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "CRAWL_SCOPE": "everything",
         "DOWNLOAD_DELAY": "0",
         # Otherwise a domain rests as long as its last answer took.
         "CRAWL_DELAY_FACTOR": "0",

@@ -192,6 +192,7 @@ def start(
         "CRAWL_DATA": str(folder),
         "REDIS_URL": redis.url,
         "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+        "CRAWL_SCOPE": "everything",
         "DOWNLOAD_VERIFY_CERTIFICATES": "0",
         "DOWNLOAD_DELAY": "0",
         "CRAWL_MAX_BODY": "4000000",

@@ -23,7 +23,6 @@ from crawlproj.errors import EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, C
 
 if TYPE_CHECKING:
     from crawlproj.config import Config
-    from crawlproj.frontier.seeds import SeedCount, SeedSource
     from crawlproj.redisio.client import RedisClient
     from crawlproj.runs import Run
 
@@ -229,27 +228,6 @@ class RunCommand(ConsoleCommand):
         settings = self.settings
         return read_config(settings if isinstance(settings, dict) else settings.copy_to_dict())
 
-    async def check(
-        self, run: str, sources: Sequence[SeedSource], *, fetches: bool, skip_invalid: bool = False
-    ) -> None:
-        """Raise CannotStart with everything that is wrong with the crawl. Creates nothing.
-
-        *fetches*: processes of this machine will fetch and store pages.
-        """
-        from crawlproj import checks
-
-        config, problems = self._read_config()
-        if fetches:
-            problems += checks.fetch_problems(config)
-            problems += checks.port_problems(config)
-        problems += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
-        if fetches or not config.redis_url:
-            problems += checks.disk_problems(config, run)
-        if problem := await checks.redis_problem(config):
-            problems.append(problem)
-        if problems:
-            raise CannotStart(problems)
-
     def run_name(self, opts: argparse.Namespace) -> str:
         from crawlproj.redisio.keys import check_run_name
 
@@ -281,23 +259,6 @@ class RunCommand(ConsoleCommand):
 
         async with self.client() as client:
             yield await Run.find(client, self.run_name(opts))
-
-    def seed_sources(self, names: Sequence[str]) -> list[SeedSource]:
-        from crawlproj.frontier.seeds import SeedSource
-
-        return [SeedSource(name) for name in names]
-
-    async def admit_seeds(self, run: Run, sources: Sequence[SeedSource]) -> SeedCount:
-        """Admit the seeds in *sources*, printing the invalid ones. Raises SetBack if Redis lost some."""
-        from crawlproj.frontier.exclusions import load_rules
-        from crawlproj.frontier.frontier import Frontier
-        from crawlproj.frontier.seeds import admit_seeds
-
-        config = self.config()
-        rules, _ = load_rules(config)
-        frontier = Frontier.of(run, config)
-        frontier.generation = run.client.generation
-        return await admit_seeds(frontier, sources, rules, self.print_error, run.adding)
 
 
 def own_commands() -> list[str]:

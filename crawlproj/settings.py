@@ -51,6 +51,9 @@ REDIS_SERVER = os.environ.get("REDIS_SERVER") or None
 REDIS_PASSWORD_FILE = os.environ.get("REDIS_PASSWORD_FILE") or None
 CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
 
+#: Which of these the environment has set: a person gave them, as on the command line (docs/rules.md).
+FROM_ENVIRONMENT = [name for name in ("CRAWL_CONTACT",) if os.environ.get(name)]
+
 # --- Scrapy's wiring: change it only if you know why ----------------------------------------------------
 
 BOT_NAME = "crawlproj"

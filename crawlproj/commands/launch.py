@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, NoSeeds, ShardTaken
+from crawlproj.ruled import RuledCommand
 from crawlproj.runs import Run
 from crawlproj.supervisor.claim import live_shards
 from crawlproj.supervisor.launch import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
 
 
-class Command(RunCommand):
+class Command(RuledCommand):
     group = "crawl"
     arguments = "[options] --scrapyd URL [--scrapyd URL ...] [FILE|URL ...]"
     summary = "Spread the shards and parsers of a run over scrapyd servers"
@@ -82,11 +82,11 @@ class Command(RunCommand):
                 raise BadArgument(f"--{option} {getattr(opts, option)}: must be at least {least}.")
         settings = job_settings(config, dict(pair.split("=", 1) for pair in opts.set), servers)
         sources = self.seed_sources(args)
-        await self.check(name, sources, fetches=False)
+        await self.check(name, sources, opts, fetches=False)
         jobs = plan_jobs(name, opts.shards, opts.parsers, servers)
         await check_servers(servers, {job.spider for job in jobs}, opts.version)
         await self._refuse_if_scheduled(servers, name)
-        start = await self._prepare(name, sources, opts.shards)
+        start = await self._prepare(name, sources, opts)
         print(f"run {name}: {start}; shards: {opts.shards}, parsers: {opts.parsers}")
         if config.redis_url and has_credentials(config.redis_url):
             print("REDIS_URL has credentials and is not passed on: set it in each scrapyd's environment.")
@@ -118,13 +118,14 @@ class Command(RunCommand):
             return ScrapydError.exit_code
         return ScrapydError.exit_code if unscheduled else 0
 
-    async def _prepare(self, name: str, sources: list[SeedSource], shards: int) -> str:
+    async def _prepare(self, name: str, sources: list[SeedSource], opts: argparse.Namespace) -> str:
         """Open the run, creating it if needed, and admit the seeds; returns one phrase for the user."""
         no_seeds = NoSeeds(f"Run {name!r} has no seeds. Add some: scrapy launch ... FILE-OR-URL")
         async with self.client() as client:
             if not sources and not await Run(client, name, 1).state():
                 raise no_seeds
-            run = await Run.open(client, name, partitions=self.config().partitions, shards=shards)
+            run = await self.open_run(client, name, opts.shards)
+            await self.obey(run, opts, spider="web", may_change=True)
             for number, holder in (await live_shards(run)).items():
                 raise ShardTaken(
                     f"Run {name!r} is already running: shard {number} is process {holder.process.pid} on "
@@ -134,7 +135,7 @@ class Command(RunCommand):
             counters = await run.read_counters()
             if not counters.admitted:
                 raise no_seeds
-            await run.set_shards(shards)
+            await run.set_shards(opts.shards)
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()
         return start_phrase(count.new, counters.waiting)

@@ -8,18 +8,20 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from crawlproj.console import RunCommand
 from crawlproj.errors import BadEnvelope
-from crawlproj.runs import Run
+from crawlproj.ruled import RuledCommand
+from crawlproj.runs import Run, RunState
 
 if TYPE_CHECKING:
     from crawlproj.parsing.guard import Death, Notes
 
 #: How long to wait for a shard to resume a run that is finished when the parser starts.
 _RESUME_S = 10.0
+#: How often a parser that was started first looks for the rules of its run.
+_RULES_S = 0.3
 
 
-class Command(RunCommand):
+class Command(RuledCommand):
     group = "crawl"
     needs_scrapy = True
     summary = "Parse fetched pages: admit their links and store their text"
@@ -68,8 +70,10 @@ class Command(RunCommand):
         limit_memory(config.parser_memory)
         async with self.client() as client:
             # A parser may start before the first shard, so it creates the run if needed.
-            run = await Run.open(client, self.run_name(opts), partitions=config.partitions)
+            run = await self.open_run(client, self.run_name(opts))
             run.watch()
+            await self._wait_for_rules(run, opts)
+            config = self.config()
             telemetry = Telemetry()
             telemetry.start(config, run, "parser")
             parser = Parser(
@@ -87,6 +91,17 @@ class Command(RunCommand):
             finally:
                 telemetry.close()
         return 0
+
+    async def _wait_for_rules(self, run: Run, opts: argparse.Namespace) -> None:
+        """Obey the rules of *run*. Those of a new run are set by its first shard."""
+        is_child = bool(self.config().supervisor)
+        while not await self.obey(run, opts, may_set=False):
+            is_new = await run.state() == RunState.CREATED and not (await run.read_counters()).unstored
+            if not is_new and not is_child:
+                # It is of an earlier release.
+                await self.obey(run, opts)
+                return
+            await asyncio.sleep(_RULES_S)
 
     async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:
         """Count the death of a parser against the page it was parsing, and return its other pages."""

@@ -12,21 +12,26 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from crawlproj import profiles
-from crawlproj.console import RunCommand, spoken
+from crawlproj.config.rules import RULES
+from crawlproj.console import spoken
 from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, NoSeeds
+from crawlproj.frontier.scope import list_sites
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import suffixes
 from crawlproj.redisio.client import RedisClient
-from crawlproj.runs import Limits, Run
+from crawlproj.ruled import RuledCommand
+from crawlproj.runs import Run
+from crawlproj.runs.rules import RulesWatch
+from crawlproj.supervisor.change import change_run, set_limits
 from crawlproj.supervisor.claim import claim_run, join, reset_joined, wait_for_leftovers
 from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.limits import raise_file_limit
 from crawlproj.supervisor.plan import Range, amount_from, parsers_from
-from crawlproj.supervisor.progress import start_phrase
+from crawlproj.supervisor.progress import scope_phrase, start_phrase
 
 if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
@@ -36,8 +41,9 @@ if TYPE_CHECKING:
 _LIMITS = ("pages", "seconds", "bytes")
 #: Limits that are settings.
 _LIMIT_SETTINGS = {"max-depth": "DEPTH_LIMIT", "max-domain-pages": "CRAWL_DOMAIN_PAGES"}
-#: Faster than the defaults: the simulated web is on this machine.
+#: Faster than the defaults: the simulated web is on this machine. Its sites link to each other.
 _SIMWEB_SETTINGS = {
+    "CRAWL_SCOPE": "everything",
     "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
     "DOWNLOAD_DELAY": "0.2",
     "CRAWL_BACKOFF_SECONDS": "1",
@@ -65,8 +71,13 @@ class RunSpec:
     limits: Mapping[str, int | float | None]
     settings: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def own_settings(self) -> dict[str, str]:
+        """The settings of processes; those of the run they get from the run, also when it changes them."""
+        return {name: value for name, value in self.settings.items() if name not in RULES}
 
-class Command(RunCommand):
+
+class Command(RuledCommand):
     group = "crawl"
     needs_scrapy = True
     arguments = "[options] [PROFILE | FILE|URL|- ...]"
@@ -79,6 +90,7 @@ class Command(RunCommand):
   scrapy run one-site                                a profile: profiles/NAME.toml, or a shipped one
   scrapy run                                         resume an interrupted run
   scrapy run --join --shards 2                       add two shards to a run that is running
+  scrapy run --change -s DOWNLOAD_DELAY=5            slow a run down, also while it runs
   scrapy run --simweb 40                             a simulated web of 40 domains, checked by its own log"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -91,6 +103,8 @@ class Command(RunCommand):
             ("max-bytes", "N", "stop after N bytes fetched in total"),
             ("max-depth", "N", "at most N links away from a seed (DEPTH_LIMIT)"),
             ("max-domain-pages", "N", "at most N URLs per domain (CRAWL_DOMAIN_PAGES)"),
+            ("scope", "SCOPE", "which links to follow: sites (default), everything, ... (CRAWL_SCOPE)"),
+            ("spider", "NAME", "the spider of a new run (default: web); a run keeps its own"),
             ("simweb", "N", "crawl a simulated web of N domains"),
         ):
             parser.add_argument(f"--{name}", metavar=metavar, help=text)
@@ -100,6 +114,9 @@ class Command(RunCommand):
             help="leave out invalid seeds; otherwise they stop the start",
         )
         parser.add_argument("--join", action="store_true", help="add processes to a run that is running")
+        parser.add_argument(
+            "--change", action="store_true", help="change limits and rules of a run, also while it runs"
+        )
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
         def refuse(message: str) -> NoReturn:
@@ -114,6 +131,8 @@ class Command(RunCommand):
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         from crawlproj.project import execute
 
+        if opts.change:
+            return asyncio.run(self._change(args, opts))
         spec = self._read_spec(args, opts)
         raise_file_limit(self.config())
         self._forkpool = forkpool = ForkPool()
@@ -139,7 +158,7 @@ class Command(RunCommand):
     def _read_spec(self, args: list[str], opts: argparse.Namespace) -> RunSpec:
         profile = self._profile(args, opts)
         opts.simweb = amount_from("simweb", opts.simweb, 1)
-        limits = {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
+        limits = _limits_from(opts)
         settings = self._apply_settings(opts, profile)
         shards = amount_from("shards", opts.shards, 1) or (profile.shards if profile else 2)
         parsers = parsers_from(opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1)
@@ -147,7 +166,7 @@ class Command(RunCommand):
         sources = self.seed_sources(profile.seeds if profile else args)
         if not (sources or opts.join or opts.simweb):
             asyncio.run(self._require_run(name))
-        asyncio.run(self.check(name, sources, fetches=True, skip_invalid=opts.skip_invalid))
+        asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=opts.skip_invalid))
         config = self.config()
         if shards > config.partitions:
             raise BadArgument(f"--shards {shards}: at most {config.partitions}, one per partition.")
@@ -191,13 +210,14 @@ class Command(RunCommand):
             amount = amount_from(option, getattr(opts, option.replace("-", "_")), 0)
             if amount is not None:
                 settings[setting] = str(amount)
+        if opts.scope:
+            settings["CRAWL_SCOPE"] = opts.scope
         if opts.loglevel:
             settings["LOG_LEVEL"] = opts.loglevel
         settings |= dict(pair.split("=", 1) for pair in opts.set)
         if opts.data:
             settings["CRAWL_DATA"] = opts.data
-        for name, value in settings.items():
-            self.settings.set(name, value, priority="cmdline")
+        self.settings.setdict(settings, priority="cmdline")
         return settings
 
     # -- the crawl --
@@ -269,15 +289,19 @@ class Command(RunCommand):
         if opts.join:
             run = await Run.find(client, spec.run)
         else:
-            run = await Run.open(client, spec.run, partitions=config.partitions, shards=spec.shards)
+            run = await self.open_run(client, spec.run, spec.shards)
         run.watch()
+        say = partial(self._print, opts)
+        terms = await self.obey(run, opts, spider=opts.spider or "", may_change=not opts.join, say=say)
+        assert terms is not None
+        config, spider = terms.config, terms.rules.spider
         count = await self.admit_seeds(run, spec.sources)
         if count.new:
             await run.reopen()
         counters = await run.read_counters()
-        if not counters.admitted:
+        if not counters.admitted and spider == "web":
             raise _no_seeds(run.name)
-        limits = await _set_limits(run, spec.limits)
+        limits = await set_limits(run, spec.limits)
         await (join(run, spec.shards) if opts.join else run.set_shards(spec.shards))
         paths = RunPaths(config.data, run.name)
         if kept := set_aside_others(paths, run.created_ms):
@@ -289,19 +313,22 @@ class Command(RunCommand):
             run,
             config,
             spec.parsers,
-            spec.settings,
+            spec.own_settings,
             log_files,
             log_level=self.settings.get("LOG_LEVEL"),
             limits=limits,
             joins=spec.shards if opts.join else None,
             forkpool=self._forkpool,
-            admit_seeds=partial(self.admit_seeds, run, spec.sources),
+            restore=partial(self._restore, run, RulesWatch(run, config, terms.rules), spec.sources),
+            spider=spider,
         )
         self._print(
             opts,
             f"run {run.name}: {start_phrase(count.new, counters.waiting)}; shards: {spec.shards}, "
             f"parsers: {spec.parsers}; logs in {log_files.own.parent}",
         )
+        if spider == "web":
+            say(f"run {run.name} {scope_phrase(config, await list_sites(client, run.name, run.partitions))}")
         result = await crawl.run()
         status = result.status
         status["data"], status["pages"] = str(paths.directory), str(paths.pages)
@@ -317,6 +344,20 @@ class Command(RunCommand):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
 
+    async def _restore(self, run: Run, watch: RulesWatch, sources: Sequence[SeedSource]) -> None:
+        """Restore what Redis may have lost."""
+        await watch.restore()
+        await self.admit_seeds(run, sources)
+
+    async def _change(self, args: list[str], opts: argparse.Namespace) -> int:
+        if args or opts.join or opts.simweb or opts.shards or opts.parsers or opts.spider:
+            raise BadArgument("--change starts nothing: it takes --run, limits, --scope and -s only.")
+        settings = self._apply_settings(opts, None)
+        async with self.found_run(opts) as run:
+            changes = await change_run(run, self.config(), settings.keys(), _limits_from(opts))
+        self._print(opts, f"run {run.name}: {'; '.join(changes) or 'nothing to change'}")
+        return 0
+
     def _print(self, opts: argparse.Namespace, text: str) -> None:
         print(spoken(text), file=sys.stderr if opts.json else sys.stdout, flush=True)
 
@@ -325,18 +366,12 @@ def _no_seeds(run: str) -> NoSeeds:
     return NoSeeds(f"Run {run!r} has no seeds. Add some: scrapy run FILE-OR-URL ...")
 
 
+def _limits_from(opts: argparse.Namespace) -> dict[str, int | None]:
+    return {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
+
+
 def _prepare_shards() -> None:
     """Import and read once, before forking, what every shard needs."""
     suffixes()
     for name in _SHARD_MODULES:
         import_module(name)
-
-
-async def _set_limits(run: Run, given: Mapping[str, int | float | None]) -> Limits:
-    """Change the limits given and keep the others; returns all of them."""
-    changes = {name: amount for name, amount in given.items() if amount is not None}
-    before = (await run.read_map()).limits
-    limits = replace(before, **cast(dict[str, Any], changes))
-    if limits != before:
-        await run.set_limits(limits)
-    return limits

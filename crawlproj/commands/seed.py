@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from crawlproj.console import RunCommand
 from crawlproj.errors import NoSeeds
-from crawlproj.runs import Run
+from crawlproj.ruled import RuledCommand
 
 
-class Command(RunCommand):
+class Command(RuledCommand):
     group = "crawl"
     arguments = "[options] FILE|URL ..."
     summary = "Add seeds to a run, also while it runs"
@@ -31,10 +30,12 @@ class Command(RunCommand):
         if not args:
             raise NoSeeds("Give a seeds file, URLs, or - for standard input; see: scrapy seed -h")
         sources = self.seed_sources(args)
-        await self.check(self.run_name(opts), sources, fetches=False, skip_invalid=opts.skip_invalid)
+        await self.check(self.run_name(opts), sources, opts, fetches=False, skip_invalid=opts.skip_invalid)
         async with self.client() as client:
-            run = await Run.open(client, self.run_name(opts), partitions=self.config().partitions)
+            run = await self.open_run(client, self.run_name(opts))
             run.watch()
+            # The first process that fetches sets the rules of a new run.
+            await self.obey(run, opts, may_set=False)
             count = await self.admit_seeds(run, sources)
             if count.new:
                 await run.reopen()

@@ -33,6 +33,8 @@ _OUTCOMES = {
     "reclaimed": "reclaimed",
 }
 _WATCH_S = 2.0
+#: How many changes of rules are shown.
+_CHANGES = 5
 _LEAST_WATCH_S = 0.5
 #: Finding a few domains reads thousands, so less often than the rest.
 _DOMAINS_EVERY_S = 10.0
@@ -48,11 +50,13 @@ class Command(RunCommand):
   scrapy status                    a table
   scrapy status --watch            the same, refreshed every 2 seconds; Ctrl-C quits
   scrapy status --watch 10 >> log  a block every 10 seconds
-  scrapy status --run news --json  one JSON object; with --watch, one per line"""
+  scrapy status --run news --json  one JSON object; with --watch, one per line
+  scrapy status --rules            with all rules of the run, not only those that differ from the defaults"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument("--rules", action="store_true", help="show all rules of the run")
         parser.add_argument(
             "--watch",
             nargs="?",
@@ -67,7 +71,7 @@ class Command(RunCommand):
         every_s = None if opts.watch is None else watch_seconds(opts.watch)
         console = console_for(sys.stdout, None if sys.stdout.isatty() else _PLAIN_WIDTH)
         async with self.found_run(opts) as run:
-            statuses = _read_statuses(run, every_s)
+            statuses = _read_statuses(run, every_s, all_rules=opts.rules)
             try:
                 if opts.json:
                     async for status in statuses:
@@ -93,14 +97,19 @@ def watch_seconds(text: str) -> float:
     return seconds
 
 
-async def _read_statuses(run: Run, every_s: float | None) -> AsyncIterator[dict[str, Any]]:
+async def _read_statuses(
+    run: Run, every_s: float | None, *, all_rules: bool
+) -> AsyncIterator[dict[str, Any]]:
     """Yield the run's overview once, or every *every_s* seconds."""
     domains: dict[str, Any] = {}
     read_s = -math.inf
     while True:
         if time.monotonic() - read_s >= _DOMAINS_EVERY_S:
             domains, read_s = await domains_of(run), time.monotonic()
-        yield await overview_of(run) | domains
+        status = await overview_of(run) | domains
+        if all_rules:
+            status["rules_shown"] = sorted(status["rules"])
+        yield status
         if every_s is None:
             return
         await asyncio.sleep(every_s)
@@ -203,6 +212,8 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
     from crawlproj.supervisor.view import last_errors, process_lines
 
     tables = []
+    if rules := _rule_lines(status):
+        tables.append(rules)
     if processes := status["processes"]:
         errors = [f"{name}: {error}" for name, error in last_errors(processes)]
         tables.append(["processes", *_indented([*process_lines(processes), *errors])])
@@ -219,6 +230,22 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
         if domains := status[f"{kind}_domains"]:
             tables.append([f"{kind} domains ({why}{sample})", *_indented(_domain_lines(domains))])
     return tables
+
+
+def _rule_lines(status: dict[str, Any]) -> list[str]:
+    """Return the rules of the run that are not the defaults, or all if asked for, and who changed some."""
+    from crawlproj.config.rules import shown
+
+    names = status.get("rules_shown", status["rules_not_default"])
+    changes = [
+        f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(change['at_ms'] / 1000))} {change['by']}: "
+        + "; ".join(f"{name} {shown(old)} -> {shown(new)}" for name, (old, new) in change["values"].items())
+        for change in status["rule_changes"][-_CHANGES:]
+    ]
+    if not names and not changes:
+        return []
+    title = "rules of the run" if "rules_shown" in status else "rules that are not the defaults"
+    return [title, *_indented([f"{name}={shown(status['rules'][name])}" for name in names] + changes)]
 
 
 def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:

@@ -17,14 +17,19 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Set them in `crawlproj/settings.py`, or for one process with `-s NAME=VALUE`. Names without"
     yield "`CRAWL_` are those of Scrapy and scrapy-redis."
+    yield ""
+    yield "*Of* says to whom a value belongs: to the process that was given it; to the run, which keeps the"
+    yield "one it was created with; or to the run, where `scrapy run --change` may change it"
+    yield "([rules.md](rules.md))."
     for (title, introduction), options in groupby(fields(Config), lambda option: option.metadata["group"]):
         yield from ("", f"## {title}", "", introduction, "")
-        yield from ("| setting | type | default | limits | |", "|---|---|---|---|---|")
+        yield from ("| setting | type | default | limits | of | |", "|---|---|---|---|---|---|")
         for option in options:
             kind = noun_of(option).split(" (")[0]
             default = f"`{default_of(option)}`" if default_of(option) else ""
             sentence = option.metadata["sentence"]
-            yield f"| `{name_of(option)}` | {kind} | {default} | {limits_of(option)} | {sentence} |"
+            limits, owner = limits_of(option), option.metadata["owner"]
+            yield f"| `{name_of(option)}` | {kind} | {default} | {limits} | {owner} | {sentence} |"
 
 
 print("\n".join(_lines()))

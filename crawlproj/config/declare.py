@@ -13,6 +13,9 @@ from typing import Any
 from crawlproj.errors import BadSetting, Problem
 
 PREFIX = "CRAWL_"
+#: To whom the value of an option belongs: to a process; to the run, which keeps the one it was created with;
+#: or to the run, where it may be changed at any time.
+PROCESS, FIXED, CHANGEABLE = "process", "run", "run, changeable"
 #: What may be said of an option. *renamed* maps old names of choices to new ones, a *secret* value is never
 #: shown, an *optional* list may be empty, an *example* shows what to give where the default does not.
 _RULES: dict[str, Any] = {
@@ -24,14 +27,23 @@ _RULES: dict[str, Any] = {
     "optional": False,
     "example": "",
 }
-#: Title and introduction of the group that the options declared next belong to.
+#: Title and introduction of the group that the options declared next are in.
 _group = ("", "")
+#: To whom they belong.
+_owner = PROCESS
 
 
 def group(title: str, introduction: str) -> None:
     """Begin a group of options, a section of docs/settings.md."""
     global _group
     _group = title, introduction
+    belong_to(PROCESS)
+
+
+def belong_to(owner: str) -> None:
+    """Say to whom the next options of the group belong."""
+    global _owner
+    _owner = owner
 
 
 def ours(default: Any, sentence: str, **rules: Any) -> Any:
@@ -45,7 +57,8 @@ def theirs(default: Any, sentence: str, **rules: Any) -> Any:
 
 
 def _declare(default: Any, sentence: str, prefix: str, rules: dict[str, Any]) -> Any:
-    metadata = {"group": _group, "sentence": sentence, "prefix": prefix, **_RULES, **rules}
+    said = {"group": _group, "owner": _owner, "sentence": sentence, "prefix": prefix}
+    metadata = {**said, **_RULES, **rules}
     shown = not metadata["secret"]
     if isinstance(default, dict):
         return field(default_factory=dict, repr=shown, metadata=metadata)

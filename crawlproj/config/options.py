@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crawlproj.config.declare import group, ours, theirs
+from crawlproj.config.declare import CHANGEABLE, FIXED, PROCESS, belong_to, group, ours, theirs
 from crawlproj.model.urls import DROPPED_PARAMETERS, SKIPPED_EXTENSIONS
 
 
@@ -17,19 +17,23 @@ class Config:
     """The options of one process. Build it with `load_config`, which checks them."""
 
     group("Who is crawling", "What site owners learn about you.")
+    belong_to(CHANGEABLE)
     contact: str | None = ours(
         None,
         "An email address or URL where site owners can reach you. It becomes part of the user agent; "
         "without it, public addresses are not crawled.",
     )
+    belong_to(FIXED)
     user_agent: str = theirs("crawlproj/0.1", "The user agent; CRAWL_CONTACT is appended to it.")
 
     group("Which pages", "Which links are followed; [urls.md](urls.md) has examples.")
+    belong_to(CHANGEABLE)
     scope: str = ours(
-        "everything",
-        "Which links are followed: all of them, those within the domain or the host of the linking page, "
-        "those to CRAWL_SCOPE_DOMAINS (list), or none (seeds).",
-        choices=("everything", "domain", "host", "list", "seeds"),
+        "sites",
+        "Which links are followed: those to the hosts of the seeds and all hosts below them (sites), all of "
+        "them (everything), those within the domain or the host of the linking page, those to "
+        "CRAWL_SCOPE_DOMAINS (list), or none (seeds).",
+        choices=("sites", "everything", "domain", "host", "list", "seeds"),
     )
     scope_domains: tuple[str, ...] = ours(
         (), 'Domains and hosts for the scope "list"; their subdomains are included.', optional=True
@@ -40,15 +44,16 @@ class Config:
     exclude: tuple[str, ...] = ours(
         (), "Regular expressions; URLs that match any of them are not fetched.", optional=True
     )
-    exclude_file: str | None = ours(
-        None,
-        "A file of domains, host/path prefixes and re:PATTERN lines that are not fetched; reloaded when it "
-        "changes.",
-    )
     depth_limit: int = theirs(0, "Maximum number of links from a seed to a page; 0 for no limit.", least=0)
     domain_pages: int = ours(0, "Maximum number of URLs admitted per domain; 0 for no limit.", least=0)
     skip_extensions: tuple[str, ...] = ours(
         SKIPPED_EXTENSIONS, "Links to files with these extensions are not followed.", optional=True
+    )
+    belong_to(FIXED)
+    exclude_file: str | None = ours(
+        None,
+        "A file of domains, host/path prefixes and re:PATTERN lines that are not fetched; reloaded when it "
+        "changes.",
     )
     link_tags: tuple[str, ...] = ours(
         ("a", "area", "frame"),
@@ -73,6 +78,7 @@ class Config:
     )
 
     group("Crawler traps", "URLs over any of these limits look like a trap: they are parked, not fetched.")
+    belong_to(FIXED)
     trap_segments: int = ours(3, "Maximum number of times a segment may repeat in a path.", least=1)
     trap_depth: int = ours(20, "Maximum number of segments in a path.", least=1)
     trap_parameters: int = ours(12, "Maximum number of query parameters.", least=0)
@@ -84,6 +90,7 @@ class Config:
     )
 
     group("robots.txt, robots meta tags and sitemaps", "What sites ask of crawlers: [robots.md](robots.md).")
+    belong_to(FIXED)
     robotstxt_obey: bool = theirs(True, "Fetch and obey robots.txt.")
     robotstxt_user_agent: str | None = theirs(
         None, "The product token to look up in robots.txt; the default is the first word of USER_AGENT."
@@ -93,9 +100,6 @@ class Config:
         "How long a robots.txt is cached; always at least twice the delay of its site.",
         least=1,
         most=604800,
-    )
-    robots_bytes: int = ours(
-        64_000_000, "Maximum memory in Redis for the cached robots.txt files of all sites.", least=65_536
     )
     obey_noindex: bool = ours(
         True, "Store no text of pages marked noindex by a robots meta tag or X-Robots-Tag."
@@ -107,10 +111,15 @@ class Config:
     sitemaps: bool = ours(False, "Read the sitemaps listed in robots.txt.")
     sitemap_bytes: int = ours(50_000_000, "Maximum size of a sitemap, decompressed.", least=1024)
     sitemap_urls: int = ours(50_000, "Maximum number of URLs taken from a sitemap.", least=1)
+    belong_to(PROCESS)
+    robots_bytes: int = ours(
+        64_000_000, "Maximum memory in Redis for the cached robots.txt files of all sites.", least=65_536
+    )
 
     group(
         "How politely", "The load on a site, and what happens when it fails: [politeness.md](politeness.md)."
     )
+    belong_to(CHANGEABLE)
     download_delay: float = theirs(
         1.0,
         "Seconds between the end of a request to a domain and the start of the next.",
@@ -122,14 +131,18 @@ class Config:
         'Per domain: {"example.org": {"delay": 5}}, {"my-own-site.org": {"delay": 0, "concurrency": 8}}.',
         example='{"example.org": {"delay": 5}}',
     )
-    share_delays: bool = ours(
-        True, "Keep the delay of a domain together with the other runs that fetch through the same Redis."
-    )
     delay_factor: float = ours(
         1.0, "The delay is at least this many times the domain's last response time.", least=0, most=100
     )
     max_delay_seconds: float = ours(
         300.0, "Longest Crawl-delay that is honoured; longer ones count as this.", least=0, most=86400
+    )
+    domain_bytes: int = ours(
+        0, "Park a domain after this many bytes were fetched from it; 0 for no limit.", least=0
+    )
+    belong_to(FIXED)
+    share_delays: bool = ours(
+        True, "Keep the delay of a domain together with the other runs that fetch through the same Redis."
     )
     ip_delay: float = ours(
         0.0,
@@ -159,9 +172,6 @@ class Config:
     )
     parked_seconds: float = ours(
         3600.0, "How long a domain stays parked before it is tried again.", least=1, most=31_536_000
-    )
-    domain_bytes: int = ours(
-        0, "Park a domain after this many bytes were fetched from it; 0 for no limit.", least=0
     )
 
     group("How much at once", "Concurrency and batch sizes, and when shards slow down for the parsers.")
@@ -211,6 +221,7 @@ class Config:
     )
     idle_seconds: float = ours(15.0, "Timeout between two reads of a response body.", least=0.1, most=3600)
     max_headers: int = ours(131_072, "Maximum size of the response headers in bytes.", least=1024)
+    belong_to(FIXED)
     max_body: int = ours(
         2_000_000,
         "Maximum size of a body in bytes, both as sent and decompressed. Longer bodies are cut; the row is "
@@ -255,6 +266,7 @@ class Config:
     dns_failure_seconds: float = ours(60.0, "How long a failed lookup is cached.", least=0, most=86400)
 
     group("Text", "What is extracted from a page: [extraction.md](extraction.md).")
+    belong_to(FIXED)
     text: str = ours(
         "main",
         "The text of a page: its main content without menus, teasers and footers, or all visible text.",
@@ -272,9 +284,11 @@ class Config:
 
     group("Storage", "Where pages are written, and in which format.")
     data: Path = ours(Path("data"), "The directory for pages, logs and the embedded Redis.")
+    belong_to(FIXED)
     page_store: tuple[str, ...] = theirs(
         ("parquet",), 'Storage format, or several: "parquet,warc".', choices=("parquet", "jsonl", "warc")
     )
+    belong_to(PROCESS)
     segment_pages: int = ours(10_000, "Close a segment at this many pages.", least=1)
     segment_bytes: int = ours(64_000_000, "Close a segment at this many bytes.", least=1024)
     segment_seconds: float = ours(30.0, "Close a segment at this age.", least=0.1, most=3600)

@@ -97,7 +97,7 @@ class AddressGuard:
 
     def __init__(self, allow: Sequence[str] = (), contact: str | None = None) -> None:
         self._allowed = [ip_network(text) for text in allow]
-        self._contact = contact
+        self.contact = contact
         self._verdict = lru_cache(_CACHED_ADDRESSES)(self._judge)
 
     def check(self, address: str, port: int) -> None:
@@ -117,7 +117,7 @@ class AddressGuard:
                 f"Port {port} of {address} is not for web pages and not crawled. "
                 "To crawl it, add the address to CRAWL_ALLOW_ADDRESSES."
             )
-        if not self._contact:
+        if not self.contact:
             raise NoContactError(
                 f"{address} is public, and its owner must be able to reach you: set CRAWL_CONTACT to an "
                 "email address or a URL in crawlproj/settings.py, or -s CRAWL_CONTACT=..."

@@ -13,6 +13,8 @@ from crawlproj.model.urls import UrlRules, canonicalise, domain_of, host_of
 #: How often a query may repeat one parameter.
 _MOST_SAME_PARAMETERS = 3
 _MOST_HOSTS = 65_536
+#: Scopes that no link leaves, as far as a page can tell; `frontier.scope` keeps links to sites.
+_ANYWHERE = ("everything", "sites")
 
 
 class AdmissionRules:
@@ -25,6 +27,10 @@ class AdmissionRules:
     def __init__(self, config: Config, is_excluded: Callable[[str], bool] | None = None) -> None:
         self.urls = UrlRules(config.drop_parameters)
         self._is_excluded = is_excluded
+        self.change(config)
+
+    def change(self, config: Config) -> None:
+        """Follow other rules from now on; the sites of the scope `sites` are the frontier's to check."""
         self._excluded = matcher(config.exclude)
         self._included = matcher(config.include)
         self._scope = config.scope
@@ -53,7 +59,7 @@ class AdmissionRules:
             return None
         if self._max_depth and depth > self._max_depth:
             return "depth"
-        if self._scope != "everything" and not self._is_in_scope(url, depth, source):
+        if self._scope not in _ANYWHERE and not self._is_in_scope(url, depth, source):
             return "scope"
         if self._included is not None and not self._included(url):
             return "not_included"
@@ -67,7 +73,7 @@ class AdmissionRules:
         """
         if self._max_depth and depth > self._max_depth:
             return None
-        return "" if self._scope in ("everything", "list") else source[: source.find("/", 8) + 1]
+        return "" if self._scope in (*_ANYWHERE, "list") else source[: source.find("/", 8) + 1]
 
     def _is_in_scope(self, url: str, depth: int, source: str) -> bool:
         if self._scope == "list":

@@ -76,7 +76,7 @@ class Feed:
             frontier,
             number,
             read_map,
-            dispatcher.pacer.rules,
+            dispatcher.pacer,
             shard_lease_s=limits.shard_lease_s,
             flight_s=limits.flight_s,
             is_empty=dispatcher.leases.is_empty,

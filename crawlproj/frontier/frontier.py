@@ -11,11 +11,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from crawlproj.config import Config
 from crawlproj.frontier.batches import grouped
 from crawlproj.frontier.neighbours import Neighbours
+from crawlproj.frontier.scope import RunOfFrontier, Sites
 from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, encode_entry, lane_of
@@ -57,15 +58,7 @@ class Admitted:
     new: int = 0
     seen: int = 0
     over_budget: int = 0
-
-
-class RunOfFrontier(Protocol):
-    """What a frontier needs of a run; it must not import `runs`."""
-
-    client: RedisClient
-    name: str
-    partitions: int
-    server: str
+    out_of_scope: int = 0
 
 
 class Frontier:
@@ -92,14 +85,16 @@ class Frontier:
         self.client = client
         self.run = run
         self.partitions = partitions
-        self._domain_pages = domain_pages
-        self._domain_bytes = domain_bytes
+        self.domain_pages = domain_pages
+        self.domain_bytes = domain_bytes
         self._trapped_urls = max(1, trapped_urls // partitions)
         #: The run id of the Redis in which the run was created.
         self._server = server
         self.generation: int | None = None
         #: Other runs whose domains rest together with ours; None: each for itself.
         self.neighbours: Neighbours | None = None
+        #: The sites that links are kept to; None: all may be admitted.
+        self.sites: Sites | None = None
         self._now_ms = now_ms
         self._clock = clock
         #: What to add to our clock to get the time of each partition we own.
@@ -122,20 +117,24 @@ class Frontier:
     async def admit(
         self, candidates: Iterable[Candidate], *, waits_for_room: bool = True, even_when_full: bool = False
     ) -> Admitted:
-        """Admit *candidates* that are new. Any process may, at any time.
+        """Admit *candidates* that are new and in scope. Any process may, at any time.
 
         Without *waits_for_room* a full Redis raises RedisFull at once, with any of them admitted.
         *even_when_full* is for a few that cannot wait: Redis takes them beyond its limit.
         """
+        outside = 0
+        if self.sites is not None:
+            candidates, outside = await self.sites.within(candidates)
         calls = [
             (self._admit_keys(partition), [*self._admit_head(partition), int(even_when_full), *arguments])
             for partition, arguments in grouped(candidates, self.partitions)
         ]
         if not calls:
-            return Admitted()
+            return Admitted(out_of_scope=outside)
         answers = await self._run("admit_urls", calls, waits_for_room=waits_for_room)
         passed("candidates_admitted")
-        return Admitted(*(sum(column) for column in zip(*answers, strict=True)))
+        new, seen, over_budget = (sum(column) for column in zip(*answers, strict=True))
+        return Admitted(new, seen, over_budget, outside)
 
     async def lease(
         self,
@@ -208,7 +207,7 @@ class Frontier:
                     keys.pages(self.run),
                     keys.page_counters(self.run),
                 ],
-                [epoch, self._now(partition), self._domain_bytes, self._trapped_urls, *arguments],
+                [epoch, self._now(partition), self.domain_bytes, self._trapped_urls, *arguments],
             )
             for (partition, epoch), arguments in grouped.items()
         ]
@@ -374,25 +373,15 @@ class Frontier:
         return known
 
     def _parking_keys(self, partition: int) -> list[str]:
-        return [
-            keys.meta(self.run, partition),
-            keys.ready(self.run, partition),
-            keys.domains(self.run, partition),
-            keys.parked(self.run, partition),
-            keys.queue_prefix(self.run, partition),
-        ]
+        meta, ready, domains, _, queue = self._keys(partition)
+        return [meta, ready, domains, keys.parked(self.run, partition), queue]
 
     def _admit_keys(self, partition: int) -> list[str]:
-        return [
-            keys.meta(self.run, partition),
-            keys.ready(self.run, partition),
-            keys.domains(self.run, partition),
-            keys.seen_prefix(self.run, partition),
-            keys.queue_prefix(self.run, partition),
-        ]
+        meta, ready, domains, _, queue = self._keys(partition)
+        return [meta, ready, domains, keys.seen_prefix(self.run, partition), queue]
 
     def _admit_head(self, partition: int) -> list[str | int]:
-        return [self._now_ms(), self._domain_pages, keys.wake_channel(self.run), partition]
+        return [self._now_ms(), self.domain_pages, keys.wake_channel(self.run), partition]
 
 
 def _wall_ms() -> int:

@@ -15,7 +15,7 @@ from crawlproj.frontier.rests import Rest, Rests
 from crawlproj.model.clock import Unchanged
 from crawlproj.model.partition import partition_of, partitions_of
 from crawlproj.model.run import RunState
-from crawlproj.politeness.pacing import DelayRules
+from crawlproj.politeness.pacing import Pacer
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Holdings:
         frontier: Frontier,
         number: ShardNumber,
         read_map: Callable[[], Awaitable[ShardMap]],
-        rules: DelayRules,
+        pacer: Pacer,
         *,
         shard_lease_s: float,
         flight_s: float,
@@ -96,7 +96,7 @@ class Holdings:
         self._frontier = frontier
         self._number = number
         self._read_map = read_map
-        self._rules = rules
+        self._pacer = pacer
         self._shard_lease_s = shard_lease_s
         self._flight_s = flight_s
         self._is_empty = is_empty
@@ -215,14 +215,15 @@ class Holdings:
         return taken
 
     async def _acquire(self, partition: int, expired: int = 0) -> Hold | Taken:
+        rules = self._pacer.rules
         # If Redis lost that we released it, another shard may have requests in flight.
         earlier = map(self._owner, range(self.restarts)) if partition in self._ours else ()
         return await self._frontier.acquire(
             partition,
             self._owner(),
             ttl_ms=int(self._shard_lease_s * 1000),
-            delay_ms=int(self._rules.delay_s * 1000),
-            delays_ms={d: int(rule.delay_s * 1000) for d, rule in self._rules.domains.items()},
+            delay_ms=int(rules.delay_s * 1000),
+            delays_ms={d: int(rule.delay_s * 1000) for d, rule in rules.domains.items()},
             heir_of=[*self._number.heir_of, *earlier],
             flight_ms=int(self._flight_s * 1000),
             expired=expired,

@@ -9,6 +9,7 @@ from crawlproj.config import Config
 from crawlproj.errors import RedisFull
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.scope import Sites
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Page
 from crawlproj.model.run import RunPaths
@@ -16,6 +17,7 @@ from crawlproj.parsing.extract import Extract
 from crawlproj.parsing.known import KnownLinks
 from crawlproj.parsing.spill import SpilledLinks, SpillWriter
 from crawlproj.runs import Run
+from crawlproj.runs.rules import RulesWatch
 
 #: How many links that look like traps are kept per batch for review; all are counted.
 _MOST_TRAPS = 200
@@ -36,13 +38,17 @@ class Outlinks:
         self, run: Run, config: Config, parser: str, counts: Counter[str], clock: Callable[[], float]
     ) -> None:
         directory = RunPaths(config.data, run.name).spills
+        self._run = run
         self._frontier = Frontier.of(run, config)
+        #: The sites that links are kept to; None: all links may be admitted.
+        self._sites = Sites.of(run, config)
         self.spill = SpillWriter(directory, parser)
         self.spilled = SpilledLinks(run, self._frontier, directory, config.spill_share, clock)
         self.room = self.spilled.room
         self._max_redirects = config.max_redirects
         self._counts = counts
         self._rules, self._exclusions = load_rules(config)
+        self._watch = RulesWatch(run, config, clock=clock)
         self._known = KnownLinks()
         self._known_of = b""
         self._candidates: dict[str, Candidate] = {}
@@ -61,8 +67,13 @@ class Outlinks:
     def is_full(self) -> bool:
         return len(self._candidates) >= _MOST_CANDIDATES
 
-    def refresh(self, run_created: bytes, now_s: float) -> None:
-        """Forget which links are known if the rules or the run have changed."""
+    async def refresh(self, run_created: bytes, now_s: float) -> None:
+        """Follow the rules if they have changed, and forget then, or if the run has, which links are known."""
+        if config := await self._watch.look():
+            self._rules.change(config)
+            self._frontier.domain_pages = config.domain_pages
+            self._sites = Sites.of(self._run, config)
+            self._known.clear()
         has_changed = self._exclusions is not None and self._exclusions.reload_if_changed(now_s)
         if has_changed or run_created != self._known_of:
             self._known.clear()
@@ -84,12 +95,16 @@ class Outlinks:
         # URLs in a sitemap count as linked from the home page.
         depth, refusal = 1 if page.sitemap_level else page.depth + 1, self._rules.refusal
         accepted = self._rules.still_accepted(depth, page.url)
+        sites = self._sites
         for link in found.links if accepted is None else self._known.unknown(found.links, accepted):
             # The same link at two depths: the smaller one counts.
             known = candidates.get(link)
             if known is not None and known.depth <= depth:
                 continue
-            if reason := refusal(link, depth, page.url):
+            if sites is not None and sites.knows_outside(link):
+                # Not even made a candidate: most pages link to the same few sites of others.
+                self._counts["filtered:scope"] += 1
+            elif reason := refusal(link, depth, page.url):
                 self._counts[f"filtered:{reason}"] += 1
                 if reason.startswith("trap_") and len(self._traps) < _MOST_TRAPS:
                     self._traps[link] = depth, reason
@@ -113,6 +128,7 @@ class Outlinks:
 
         Raises StoreUnavailable when it can be neither.
         """
+        await self._drop_outside()
         if not self._candidates and not self._traps:
             return 0
         admitted = 0
@@ -129,6 +145,14 @@ class Outlinks:
         self._candidates.clear()
         self._traps.clear()
         return admitted
+
+    async def _drop_outside(self) -> None:
+        """Drop the links that lead out of the sites, before any is spilled."""
+        if self._sites is not None:
+            kept, outside = await self._sites.within(self._candidates.values())
+            if outside:
+                self._candidates = {candidate.url: candidate for candidate in kept}
+                self._counts["filtered:scope"] += outside
 
     async def admit_spilled(self, *, is_idle: bool) -> int | None:
         """As `SpilledLinks.admit`."""

@@ -156,7 +156,7 @@ class Parser:
         rows: list[tuple[PageRow, Page, bytes]] = []
         held_bytes = 0
         failures: list[_Failure] = []
-        self._outlinks.refresh(self._queue.run_created, self._clock())
+        await self._outlinks.refresh(self._queue.run_created, self._clock())
         # This parser's list in Redis: the pages of the open segment, then these.
         first, taken_s = self._segment.rows, time.time()
         for number, raw in enumerate(raw_pages):

@@ -187,6 +187,18 @@ class Pacer:
         self._heap: list[tuple[float, int, _Line]] = []
         self._order = count()
 
+    def change(self, rules: DelayRules) -> None:
+        """Follow other *rules* from now on; what a site itself asked for stays."""
+        before, self.rules = self.rules, rules
+        for line in self._lines.values():
+            was, now = before.rule(line.domain), rules.rule(line.domain)
+            is_throttled = line.delay_s > line.least_delay_s
+            if line.least_delay_s <= was.delay_s:
+                # No Crawl-delay asks for more.
+                line.least_delay_s, line.at_once = now.delay_s, now.at_once
+            line.least_delay_s = max(line.least_delay_s, now.delay_s)
+            line.delay_s = max(line.least_delay_s, line.delay_s if is_throttled else 0.0)
+
     def add(self, lease: Lease, now_s: float) -> None:
         """Take in *lease*, which was received at *now_s*."""
         line = self._lines.get(lease.domain)

@@ -71,6 +71,11 @@ def traps(run: str, partition: int) -> str:
     return _partition(run, partition, "traps")
 
 
+def sites(run: str, partition: int) -> str:
+    """set · with CRAWL_SCOPE=sites: the hosts of seeds, and of what seeds redirect to, without a leading `www.`; links to them and to the hosts below them are followed · kept with the run"""
+    return _partition(run, partition, "sites")
+
+
 def robots(run: str, partition: int) -> str:
     """hash · origin → ``expires failures rules``: time (ms), failed fetches of its robots.txt in a row, packed rules; ``bytes`` → the size of all of them; bounded · until a day after they expire, or evicted"""
     return _partition(run, partition, "robots")
@@ -82,7 +87,7 @@ def robots_ages(run: str, partition: int) -> str:
 
 
 def run_record(run: str) -> str:
-    """hash · version, `server` (the run id of the Redis it was created in), partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
+    """hash · version, `server` (the run id of the Redis it was created in), partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `rules`: its settings, spider and their changes as JSON (docs/rules.md), `sites_ms`: when a site was last added to its scope, `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
     return _run(run, "run")
 
 
@@ -157,7 +162,7 @@ def page_counters(run: str) -> str:
 
 
 def wake_channel(run: str) -> str:
-    """channel · a partition number when it has work and its owner sleeps, ``map`` when shards, state or limits change, ``over`` when the run has ended"""
+    """channel · a partition number when it has work and its owner sleeps, ``map`` when shards, state, limits or rules change, ``over`` when the run has ended"""
     return _run(run, "wake")
 
 

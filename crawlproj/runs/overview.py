@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from crawlproj.config.rules import Rules
 from crawlproj.model.domain import DomainState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
@@ -43,7 +44,13 @@ async def overview_of(
     }
     # In single mode a shard and a parser are one process, and both report its memory.
     alone = {(line["host"], line["pid"]): line for line in processes}.values()
+    rules = Rules.decode(run_map.rules, run.name) if run_map.rules else None
     return status | {
+        # What the run was told, and which of it is not the default; empty if no process has worked on it yet.
+        "spider": rules.spider if rules else "",
+        "rules": rules.plain() if rules else {},
+        "rules_not_default": sorted(rules.unusual()) if rules else [],
+        "rule_changes": list(rules.changes) if rules else [],
         "remaining": status["waiting"] + status["leased"],
         "limits": asdict(run_map.limits),
         "ran_seconds": round(run_map.ran_s, 1),

@@ -59,6 +59,8 @@ class RunMap:
     created_ms: int = 0
     #: How often work was added from outside, or began to be.
     additions: int = 0
+    #: As `config.rules` writes them; '': no process has set them yet.
+    rules: str = ""
 
 
 class Run:
@@ -79,8 +81,16 @@ class Run:
         self._taken_back = 0
 
     @classmethod
-    async def open(cls, client: RedisClient, name: str, *, partitions: int, shards: int | None = None) -> Run:
-        """Open the run, creating it if needed. Raises RunMismatch for other partitions or another version."""
+    async def open(
+        cls,
+        client: RedisClient,
+        name: str,
+        *,
+        partitions: int,
+        shards: int | None = None,
+        strict: bool = True,
+    ) -> Run:
+        """Open the run, creating it if needed. Raises RunMismatch; for other partitions only if *strict*."""
         keys.check_run_name(name)
         record = keys.run_record(name)
         fields: dict[str, str | int] = {
@@ -104,12 +114,12 @@ class Run:
             )
             stored = await _read_record(client, name)
         _check_version(name, int(stored["version"]))
-        if int(stored["partitions"]) != partitions:
+        if int(stored["partitions"]) != partitions and strict:
             raise RunMismatch(
                 f"Run {name!r} was created with CRAWL_PARTITIONS={stored['partitions']}, not {partitions}. "
                 f"Set CRAWL_PARTITIONS={stored['partitions']}, or use another run name."
             )
-        return cls(client, name, partitions, int(stored["created_ms"]), stored["server"])
+        return cls(client, name, int(stored["partitions"]), int(stored["created_ms"]), stored["server"])
 
     def watch(self) -> None:
         """Notice when Redis is set back; for processes that keep what Redis told them."""
@@ -157,6 +167,7 @@ class Run:
             ran_ms / 1000,
             int(stored["created_ms"]),
             int(stored.get("additions", 0)),
+            stored.get("rules", ""),
         )
 
     async def set_shards(self, shards: int) -> None:

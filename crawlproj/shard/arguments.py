@@ -20,6 +20,8 @@ class ShardArguments:
     shards: int | None
     #: The Redis list that start URLs are read from.
     start_urls_key: str
+    #: Whether this process is the whole crawl: no number was given.
+    is_whole: bool
 
     @classmethod
     def of(cls, spider: Spider, config: Config) -> ShardArguments:
@@ -33,7 +35,8 @@ class ShardArguments:
         run = keys.check_run_name(_given(spider, "run") or config.run or spider.name)
         # As in scrapy-redis's spiders.
         start_urls_key = _given(spider, "redis_key") or keys.start_urls(spider.name)
-        return cls(run, shard, shards, start_urls_key)
+        is_whole = bool(getattr(spider, "is_single", not _given(spider, "shard")))
+        return cls(run, shard, shards, start_urls_key, is_whole)
 
 
 def _given(spider: Spider, name: str) -> str:

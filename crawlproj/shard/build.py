@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from crawlproj.config import Config
@@ -18,13 +18,14 @@ from crawlproj.frontier.neighbours import Neighbours
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.frontier.pressure import FeedLimits, QueueLimits
 from crawlproj.frontier.robots import RobotsStore
+from crawlproj.frontier.scope import Sites
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.observe.metrics import Metrics
 from crawlproj.pages.envelope import pack
 from crawlproj.politeness.pacing import DelayRules, Pacer, domain_rules
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio.room import brim_of
-from crawlproj.runs import Run
+from crawlproj.runs import Run, RunMap
 from crawlproj.shard.results import Results
 
 #: Origins whose robots.txt is kept in memory.
@@ -54,13 +55,17 @@ def make_feed(
     gate: Gate,
     metrics: Metrics,
     *,
+    read_map: Callable[[], Awaitable[RunMap]],
     failures: Results | None,
     on_work: Callable[[], None],
     on_stop: Callable[[str, CrawlError | None], None],
 ) -> Feed:
-    """Return the feed and its dispatcher; *failures* makes the pages of URLs that are not fetched."""
+    """Return the feed and its dispatcher.
+
+    *failures* makes the pages of URLs that are not fetched; None for a spider that handles links itself.
+    """
     dispatcher = Dispatcher(
-        Pacer(_delay_rules(config)),
+        Pacer(delay_rules(config)),
         gate,
         batch=config.lease_batch,
         chain_s=config.chain_seconds,
@@ -88,7 +93,9 @@ def make_feed(
     if config.share_delays:
         silent_s = config.shard_lease_seconds + config.download_timeout
         frontier.neighbours = Neighbours(run.client, run.name, run.partitions, silent_s)
-    return Feed(frontier, number, run.read_map, dispatcher, limits, promises=run, on_stop=on_stop)
+    if failures is not None:
+        frontier.sites = Sites.of(run, config, counts=True)
+    return Feed(frontier, number, read_map, dispatcher, limits, promises=run, on_stop=on_stop)
 
 
 def _robots(config: Config, run: Run) -> Robots | None:
@@ -105,7 +112,7 @@ def _robots(config: Config, run: Run) -> Robots | None:
     return Robots(agent, cache, RobotsStore(run.client, run.name, run.partitions, config.robots_bytes, agent))
 
 
-def _delay_rules(config: Config) -> DelayRules:
+def delay_rules(config: Config) -> DelayRules:
     return DelayRules(
         delay_s=config.download_delay,
         domains=domain_rules(config),

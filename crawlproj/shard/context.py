@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -47,6 +48,8 @@ class ShardContext:
     #: The rules for URLs, and the results of responses; only a `PageSpider` uses them.
     rules: AdmissionRules
     results: Results
+    #: Called with the new options when the rules of the run change.
+    on_change: list[Callable[[Config], None]] = field(default_factory=list)
 
 
 _contexts: WeakKeyDictionary[Crawler, ShardContext] = WeakKeyDictionary()

@@ -43,11 +43,14 @@ class RequestWriter:
 
     def __init__(self, spider: PageSpider, config: Config, settings: BaseSettings) -> None:
         self._spider = spider
-        self._config = config
-        defaults = without_none_values(settings["DEFAULT_REQUEST_HEADERS"])
-        self._headers = Headers({**defaults, "User-Agent": config.contact_user_agent})
-        self._lines = header_lines(self._headers.items())
+        self._defaults = without_none_values(settings["DEFAULT_REQUEST_HEADERS"])
         self._fails_on_loss = settings.getbool("DOWNLOAD_FAIL_ON_DATALOSS")
+        self.change(config)
+
+    def change(self, config: Config) -> None:
+        self._config = config
+        self._headers = Headers({**self._defaults, "User-Agent": config.contact_user_agent})
+        self._lines = header_lines(self._headers.items())
 
     def __call__(self, fetched: Lease | RobotsFetch) -> HttpRequest:
         target = target_of(fetched.url)

@@ -38,6 +38,7 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Run, RunState, status_of
 from crawlproj.runs.reasons import failure_lines, is_fruitless
+from crawlproj.runs.rules import foresee, given_rules, is_given
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.shard import seams
 from crawlproj.shard.arguments import ShardArguments
@@ -53,6 +54,7 @@ from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, set_context
 from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.kept import KeptRequests
+from crawlproj.shard.obedience import Obedience, obey
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
 from crawlproj.shard.start_urls import read_start_urls
@@ -106,13 +108,15 @@ class ShardProcess:
         self._config = config = load_config(self._crawler.settings.copy_to_dict())
         if isinstance(spider, PageSpider):
             spider.check_arguments()
-        if problems := list(fetch_problems(config)):
-            raise CannotStart(problems)
-        rules, exclusions = load_rules(config)
         arguments = ShardArguments.of(spider, config)
         self._client = client = await RedisClient.connect(config)
+        await self._check(client, arguments.run)
         self._run = run = await self._open_run(client, arguments)
         run.watch()
+        agreed = await obey(run, self._crawler, config, is_whole=arguments.is_whole)
+        self._config = config = agreed.obeyed_by(config)
+        obedience = Obedience(run, self._crawler, agreed, config)
+        rules, exclusions = load_rules(config)
         self._process = ProcessName.of_this()
         self._ttl_ms = int(config.shard_lease_seconds * 1000)
         number = ShardNumber(client, run.name, arguments.shard, self._process, self._ttl_ms, self._figures)
@@ -124,6 +128,7 @@ class ShardProcess:
             number,
             make_gate(config, run, rules, exclusions, is_page_spider=is_page_spider),
             self._telemetry.metrics,
+            read_map=obedience.read_map,
             failures=results if is_page_spider else None,
             on_work=self._wake,
             on_stop=self._on_stop,
@@ -131,7 +136,7 @@ class ShardProcess:
         if isinstance(spider, PageSpider):
             feed.on_set_back = spider.admit_seeds
         self.dispatcher = feed.dispatcher
-        context = ShardContext(config, run, feed, self._telemetry, rules, results)
+        context = obedience.context = ShardContext(config, run, feed, self._telemetry, rules, results)
         set_context(self._crawler, context)
         if config.ip_delay:
             client_of(self._crawler).address_gate = AddressGate(client, run.name, config.ip_delay)
@@ -152,15 +157,28 @@ class ShardProcess:
             },
         )
 
+    async def _check(self, client: RedisClient, run: str) -> None:
+        """Raise CannotStart before anything is made. The rules of a child were checked by its supervisor."""
+        config = await foresee(client, run, self._config, given_rules(self._crawler.settings))
+        if not config.supervisor and (problems := list(fetch_problems(config))):
+            raise CannotStart(problems)
+
     async def _open_run(self, client: RedisClient, arguments: ShardArguments) -> Run:
         """Open the run and reconcile the arguments with it. Raises BadArgument."""
         name, shard, shards = arguments.run, arguments.shard, arguments.shards
-        partitions = self._config.partitions
-        run = await Run.open(client, name, partitions=partitions, shards=shards)
+        open_run = partial(
+            Run.open,
+            client,
+            name,
+            partitions=self._config.partitions,
+            shards=shards,
+            strict=is_given(self._crawler.settings, "CRAWL_PARTITIONS"),
+        )
+        run = await open_run()
         run_map = await run.read_map()
         if self._config.scheduler_flush_on_start and not run_map.alive:
             await run.delete()
-            run = await Run.open(client, name, partitions=partitions, shards=shards)
+            run = await open_run()
             run_map = await run.read_map()
         if shards is not None and shards != run_map.shards:
             if run_map.alive:

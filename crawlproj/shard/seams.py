@@ -10,15 +10,19 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
 import scrapy
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
+from scrapy.crawler import Crawler
+from scrapy.downloadermiddlewares.useragent import UserAgentMiddleware
+from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.statscollectors import MemoryStatsCollector, StatsCollector
 
+from crawlproj.config import Config
 from crawlproj.errors import CrawlError
 
 
@@ -130,3 +134,18 @@ def _leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def obey(crawler: Crawler, settings: Mapping[str, object], config: Config) -> None:
+    """Make Scrapy's own components follow the rules of the run, which were not known when they were built."""
+    crawler.settings.frozen = False
+    for name, value in settings.items():
+        crawler.settings.set(name, value, priority="cmdline")
+    crawler.settings.freeze()
+    engine = crawler.engine
+    assert engine is not None
+    for component in (*engine.downloader.middleware.middlewares, *engine.scraper.spidermw.middlewares):
+        if isinstance(component, DepthMiddleware):
+            component.maxdepth = config.depth_limit
+        elif isinstance(component, UserAgentMiddleware):
+            component.user_agent = getattr(crawler.spider, "user_agent", config.contact_user_agent)

@@ -79,6 +79,7 @@ def choose_way(
             if settings.getbool("DOWNLOADER_STATS"):
                 exchange = CountedExchange(client, count, logs=settings["LOG_LEVEL"] == "DEBUG")
             write = RequestWriter(spider, config, settings)
+            context.on_change.append(write.change)
             fetcher = fetcher_with(write=write, exchange=exchange, count=count)
             # No partial: the dispatcher of signals calls functions only.
             crawler.signals.connect(

@@ -64,7 +64,8 @@ class Crawl:
     """The processes of a run on this machine. *settings* go to every child, *log_level* is the supervisor's.
 
     *joins* is the number of shards it added to a running run; None for the run's own supervisor, which starts
-    all shards but those of supervisors that joined. *admit_seeds* is called again if Redis has lost them.
+    all shards but those of supervisors that joined. *restore* is called when Redis may have lost rules and
+    seeds.
     """
 
     def __init__(
@@ -79,13 +80,14 @@ class Crawl:
         limits: Limits | None = None,
         joins: int | None = None,
         forkpool: ForkPool | None = None,
-        admit_seeds: Callable[[], Awaitable[object]] | None = None,
+        restore: Callable[[], Awaitable[object]] | None = None,
+        spider: str = "web",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log_file, self._log_level = log_files.own, log_level
         self._run = run
         run.watch()
-        self._admit_seeds = admit_seeds
+        self._restore = restore
         self._generation = 0
         self._config = config
         self._joins = joins
@@ -104,6 +106,7 @@ class Crawl:
             patience_s=config.drain_seconds + _GRACE_S,
             notify=self._view.notify,
             forkpool=forkpool,
+            spider=spider,
         )
         self._telemetry = Telemetry()
         self._process = ProcessName.of_this()
@@ -146,7 +149,7 @@ class Crawl:
             # Before the record is read, so that a child that exited because the run is over is not restarted.
             ended = self._crew.take_exits()
             try:
-                await self._admit_lost_seeds()
+                await self._restore_lost()
                 run_map = await self._run.read_map()
                 joined, queued_bytes = await self._read_joined_and_queued()
             except RunMismatch:
@@ -174,11 +177,11 @@ class Crawl:
             is_calm = is_busy and self._has_led
             await self._sleep(_POLL_S if is_calm else _POLL_AT_END_S)
 
-    async def _admit_lost_seeds(self) -> None:
+    async def _restore_lost(self) -> None:
         generation = self._run.client.generation
-        if generation != self._generation and self._admit_seeds is not None:
+        if generation != self._generation and self._restore is not None:
             try:
-                await self._admit_seeds()
+                await self._restore()
             except SetBack:
                 # Once more, then.
                 return

@@ -46,12 +46,14 @@ class Crew:
         patience_s: float,
         notify: Callable[[str], None],
         forkpool: ForkPool | None = None,
+        spider: str = "web",
     ) -> None:
         self.shards: dict[int, Child] = {}
         self.parsers: list[Child] = []
         #: Parsers that are no longer needed and were asked to stop.
         self.leaving: list[Child] = []
         self._run = run
+        self._spider = spider
         self._log_of = log_of
         self._settings = [f"--set={name}={value}" for name, value in settings.items()]
         self._silent_s = silent_s
@@ -183,7 +185,7 @@ class Crew:
                 child.start(now_s)
 
     def _new_shard(self, number: int) -> Child:
-        arguments = ["crawl", "web", f"-ashard={number}", f"-arun={self._run}", *self._settings]
+        arguments = ["crawl", self._spider, f"-ashard={number}", f"-arun={self._run}", *self._settings]
         return Child(f"shard {number}", arguments, self._log_of(f"shard-{number}"), self._forkpool)
 
     def _new_parser(self) -> Child:

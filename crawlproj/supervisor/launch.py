@@ -12,6 +12,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from crawlproj.config import Config
+from crawlproj.config.rules import RULES
 from crawlproj.errors import BadArgument
 from crawlproj.model.secrets import SECRET_NAME
 from crawlproj.supervisor.scrapyd import Job, ScrapydError, ScrapydServer, is_local
@@ -64,17 +65,17 @@ def plan_jobs(run: str, shards: int, parsers: int, servers: Sequence[ScrapydServ
 def job_settings(
     config: Config, given: Mapping[str, str], servers: Sequence[ScrapydServer]
 ) -> dict[str, str]:
-    """Return the settings of each job: those *given*, plus the contact, the data directory and Redis.
+    """Return the settings of each job: those *given*, plus the data directory and Redis.
+
+    Not the rules: the run has them, and they may change before the job starts.
 
     scrapyd shows the settings of its jobs to anyone. So a REDIS_URL with credentials is left out unless it
     was *given*: then, as for any other secret, BadArgument is raised, as it is when a server cannot reach the
     Redis of this crawl.
     """
     _refuse_secrets(config, given)
-    settings = dict(given)
+    settings = {name: value for name, value in given.items() if name not in RULES}
     settings.pop("REDIS_URL", None)
-    if config.contact:
-        settings["CRAWL_CONTACT"] = config.contact
     host = urlsplit(config.redis_url).hostname if config.redis_url else None
     remote = [server.name for server in servers if not is_local(server.host)]
     if remote and (host is None or is_local(host)):

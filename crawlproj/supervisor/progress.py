@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from crawlproj.config import Config
+from crawlproj.frontier.scope import SiteList
+
 #: The window of the current rate.
 _RECENT_S = 10.0
 
@@ -41,6 +44,22 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float:
 
 def start_phrase(new: int, waiting: int) -> str:
     return f"new seeds: {new:,}" if new else f"resuming with {waiting:,} URLs waiting"
+
+
+def scope_phrase(config: Config, sites: SiteList) -> str:
+    """Return which links a run follows, and how to change that."""
+    depth = f", at most {config.depth_limit} links from a seed" if config.depth_limit else ""
+    if config.scope == "sites":
+        names = f"{' and '.join(sites.names)} and hosts below" if sites.names else f"{sites.count:,} sites"
+        return f"follows links within {names}{depth}; to follow all links: --scope everything"
+    where = {
+        "everything": "all links, to any site",
+        "domain": "links within the domain of each page",
+        "host": "links within the host of each page",
+        "list": f"links to {', '.join(config.scope_domains)}",
+        "seeds": "no links",
+    }[config.scope]
+    return f"follows {where}{depth}; to change that: --scope"
 
 
 def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float, ahead: object = None) -> str:

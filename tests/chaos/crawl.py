@@ -30,6 +30,7 @@ _PAGES_PER_DOMAIN = 60
 #: every page is expected, in whichever order it is found.
 _SETTINGS = {
     "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+    "CRAWL_SCOPE": "everything",
     "DOWNLOAD_DELAY": str(DELAY_S),
     "DOWNLOAD_TIMEOUT": "5",
     "CRAWL_SHARD_LEASE_SECONDS": str(LEASE_S),

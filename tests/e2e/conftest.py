@@ -38,6 +38,7 @@ PATIENCE_S = 90.0
 #: Quick versions of what is minutes in a real crawl.
 QUICK = {
     "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+    "CRAWL_SCOPE": "everything",
     "DOWNLOAD_DELAY": "0.1",
     "CRAWL_SHARD_LEASE_SECONDS": "3",
     "CRAWL_BACKOFF_SECONDS": "0.3",

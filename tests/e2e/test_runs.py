@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from crawlproj.config import load_config
 from crawlproj.redisio import embedded, keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import read_holders
 from crawlproj.runs import Limits, Run, RunState
+from crawlproj.runs.rules import agree
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
@@ -127,6 +129,8 @@ def test_a_run_that_is_stopped_while_a_child_of_its_supervisor_starts_stays_stop
 ) -> None:
     crew = crew_of(WorldSpec.calm(seed=11, domains=2, pages_per_domain=5, size_spread=0))
     with_run(crew, lambda run: run.change(RunState.STOPPED, "asked"))
+    # As its supervisor did.
+    with_run(crew, lambda run: agree(run, load_config(crew.settings), ()))
     crew.settings["CRAWL_SUPERVISOR"] = str(os.getpid())
 
     crew.finish(crew.shard(0, "shards=2"))

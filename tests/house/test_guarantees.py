@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: Promises of the design that nothing proves yet.
-OPEN = {"P12"}
 
 
 def sections() -> dict[str, str]:
@@ -27,9 +25,7 @@ def test_every_promise_says_how_it_holds_what_proves_it_and_its_limits() -> None
     assert list(found) == [f"P{number}" for number in range(1, 14)]
     for number, text in found.items():
         parts = re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)
-        assert parts == (
-            ["Not promised yet."] if number in OPEN else ["How it holds.", "Proved by", "Limits."]
-        )
+        assert parts == ["How it holds.", "Proved by", "Limits."], number
 
 
 def test_every_test_named_as_a_proof_exists() -> None:
@@ -41,5 +37,5 @@ def test_every_test_named_as_a_proof_exists() -> None:
         f"{path}::{name}" for named in proofs.values() for path, name in named if not exists(path, name)
     ]
 
-    assert {number for number, named in proofs.items() if not named} == OPEN
+    assert [number for number, named in proofs.items() if not named] == []
     assert missing == []

@@ -49,7 +49,8 @@ class Parsers:
         self._clients.append(client)
         run = await Run.open(client, RUN, partitions=PARTITIONS)
         run.watch()
-        config = load_config({"CRAWL_DATA": str(self._data)} | settings)
+        defaults = {"CRAWL_DATA": str(self._data), "CRAWL_SCOPE": "everything"}
+        config = load_config(defaults | settings)
         parser = Parser(run, config, name, self._ask)
         self._tasks.append(asyncio.create_task(parser.run(), name=name))
         return parser

@@ -49,12 +49,12 @@ async def test_a_supervisor_admits_lost_seeds_again_also_if_it_had_just_begun(
 
     backup = await Backup.of(bystander)
     await admit(run)
-    crawl = Crawl(run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path), admit_seeds=admit_again)
+    crawl = Crawl(run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path), restore=admit_again)
     await backup.restore()
     await run.read_map()
 
     for _ in range(3):
-        await crawl._admit_lost_seeds()
+        await crawl._restore_lost()
 
     assert (await run.read_counters()).waiting == 1
     assert len(calls) == 2

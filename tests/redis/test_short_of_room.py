@@ -163,6 +163,7 @@ async def test_a_run_whose_links_fit_on_disk_but_not_into_redis_ends_by_itself(
         return await run.state() == RunState.FINISHED
 
     settings = {"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_DATA": str(tmp_path), "CRAWL_SPILL_SHARE": share}
+    settings["CRAWL_SCOPE"] = "everything"
     parser = Parser(run, load_config(settings), "p", is_over)
     await client.command("CONFIG SET", "maxmemory", (await client.read_memory()).used + room_bytes)
     parsing = asyncio.create_task(parser.run())

@@ -77,7 +77,8 @@ def make_parser(run: Run, tmp_path: Path) -> MakeParser:
         async def is_over() -> bool:
             return next(looks) >= rounds
 
-        config = load_config({"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_DATA": str(tmp_path)})
+        settings = {"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_SCOPE": "everything"}
+        config = load_config(settings | {"CRAWL_DATA": str(tmp_path)})
         return Parser(run, config, name, is_over, clock=lambda: float(next(seconds)), **more)  # type: ignore[arg-type]
 
     return make

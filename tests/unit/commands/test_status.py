@@ -21,6 +21,10 @@ DOMAIN: dict[str, Any] = {
     "parked": "",
 }
 STATUS: dict[str, Any] = {
+    "spider": "web",
+    "rules": {"DEPTH_LIMIT": 3, "CRAWL_SCOPE": "sites"},
+    "rules_not_default": ["DEPTH_LIMIT"],
+    "rule_changes": [{"at_ms": 1_700_000_000_000, "by": "ann@one", "values": {"DEPTH_LIMIT": [0, 3]}}],
     "run": "web",
     "state": "running",
     "reason": "",

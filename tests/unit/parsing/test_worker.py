@@ -72,9 +72,11 @@ def make(client: RedisClient, tmp_path: Path) -> Make:
             return is_over
 
         more = {"clock": clock} if clock else {}
+        # No seed was admitted, so no site is known.
+        defaults = {"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_DATA": str(tmp_path), "CRAWL_SCOPE": "everything"}
         return Parser(
             Run(client, RUN, PARTITIONS),
-            load_config({"CRAWL_PARTITIONS": PARTITIONS, "CRAWL_DATA": str(tmp_path), **settings}),
+            load_config(defaults | settings),
             name,
             over,
             **more,

@@ -48,9 +48,9 @@ def test_a_foreign_job_belongs_to_no_run() -> None:
 
 
 def test_without_a_redis_url_the_data_directory_is_passed_on_and_no_other_redis_used(tmp_path: Path) -> None:
-    settings = job_settings(load_config({"CRAWL_DATA": str(tmp_path)}), {"DOWNLOAD_DELAY": "2"}, [HERE])
+    settings = job_settings(load_config({"CRAWL_DATA": str(tmp_path)}), {"CONCURRENT_REQUESTS": "2"}, [HERE])
 
-    assert settings == {"CRAWL_DATA": str(tmp_path), "REDIS_URL": "", "DOWNLOAD_DELAY": "2"}
+    assert settings == {"CRAWL_DATA": str(tmp_path), "REDIS_URL": "", "CONCURRENT_REQUESTS": "2"}
 
 
 def test_a_redis_for_all_is_passed_on_and_the_data_directory_is_each_servers_own() -> None:
@@ -58,7 +58,7 @@ def test_a_redis_for_all_is_passed_on_and_the_data_directory_is_each_servers_own
 
     settings = job_settings(config, {}, [HERE, ELSEWHERE])
 
-    assert settings == {"REDIS_URL": "redis://redis.test:6379/0", "CRAWL_CONTACT": "a@example.org"}
+    assert settings == {"REDIS_URL": "redis://redis.test:6379/0"}
 
 
 URLS_WITH_SECRETS = (
@@ -73,10 +73,10 @@ REDIS_REMEDY = "environment of each scrapyd.*REDIS_PASSWORD_FILE"
 def test_a_password_of_redis_is_not_passed_on(url: str) -> None:
     config = load_config({"REDIS_URL": url})
 
-    settings = job_settings(config, {"DOWNLOAD_DELAY": "2"}, [ELSEWHERE])
+    settings = job_settings(config, {"CONCURRENT_REQUESTS": "2"}, [ELSEWHERE])
 
     assert has_credentials(url)
-    assert settings == {"DOWNLOAD_DELAY": "2"}
+    assert settings == {"CONCURRENT_REQUESTS": "2"}
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_a_secret_is_refused_without_showing_it(name: str, value: str, remedy: s
     assert "hunter2" not in str(refused.value)
 
 
-def test_patterns_that_look_like_a_secret_are_passed_on() -> None:
+def test_rules_of_the_run_are_not_passed_on_nor_taken_for_secrets() -> None:
     given = {"CRAWL_EXCLUDE": '["[?&]token=", "://me:you@"]', "CRAWL_FIELDS": '{"token": "css:b::text"}'}
 
     settings = job_settings(load_config({"REDIS_URL": "redis://redis.test/0"}), given, [ELSEWHERE])
 
-    assert settings == {"REDIS_URL": "redis://redis.test/0", **given}
+    assert settings == {"REDIS_URL": "redis://redis.test/0"}
 
 
 def test_options_of_redis_and_the_name_of_a_password_file_are_passed_on() -> None:

@@ -1,0 +1,140 @@
+"""Commands that work on a run, by its rules: everything is checked first, then the rules are agreed on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from crawlproj.console import RunCommand, given_settings
+from crawlproj.errors import BadArgument, CannotStart
+
+if TYPE_CHECKING:
+    from crawlproj.frontier.seeds import SeedCount, SeedSource
+    from crawlproj.redisio.client import RedisClient
+    from crawlproj.runs import Run
+    from crawlproj.runs.rules import Terms
+
+
+class RuledCommand(RunCommand):
+    """A command that starts a process of a run, or admits seeds to it."""
+
+    #: Whether its settings are those of the run.
+    _obeys = False
+
+    async def check(
+        self,
+        run: str,
+        sources: Sequence[SeedSource],
+        opts: argparse.Namespace,
+        *,
+        fetches: bool,
+        skip_invalid: bool = False,
+    ) -> None:
+        """Raise CannotStart with everything that is wrong with the crawl. Creates nothing.
+
+        *fetches*: processes of this machine will fetch and store pages.
+        """
+        from crawlproj import checks
+        from crawlproj.runs.rules import foresee
+
+        config, problems = self._read_config()
+        redis_problem = await checks.redis_problem(config)
+        if not problems and not redis_problem and self.has_crawl():
+            async with self.client() as client:
+                config = await foresee(client, run, config, self._given_rules(opts))
+        if fetches:
+            problems += checks.fetch_problems(config)
+            problems += checks.port_problems(config)
+        problems += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
+        if fetches or not config.redis_url:
+            problems += checks.disk_problems(config, run)
+        if redis_problem:
+            problems.append(redis_problem)
+        if problems:
+            raise CannotStart(problems)
+
+    async def open_run(self, client: RedisClient, name: str, shards: int | None = None) -> Run:
+        """Open the run, creating it if needed."""
+        from crawlproj.runs import Run
+        from crawlproj.runs.rules import is_given
+
+        strict = is_given(self.settings, "CRAWL_PARTITIONS")
+        partitions = self.config().partitions
+        return await Run.open(client, name, partitions=partitions, shards=shards, strict=strict)
+
+    async def obey(
+        self,
+        run: Run,
+        opts: argparse.Namespace,
+        *,
+        spider: str | None = None,
+        may_set: bool = True,
+        may_change: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> Terms | None:
+        """Agree with *run* on its rules, as `agree`, and obey them from now on: `config` has them.
+
+        *spider*: '' for that of the run, or `web` if it has none.
+        """
+        from crawlproj.runs.rules import agree, read_rules
+
+        rules = await read_rules(run)
+        if spider is not None:
+            spider = spider or (rules.spider if rules else "") or "web"
+            self._check_spider(spider)
+        config, given = self.config(), self._given_rules(opts)
+        terms = await agree(run, config, given, spider=spider or "", may_set=may_set, may_change=may_change)
+        if terms is None:
+            return None
+        self._put_settings(terms.rules.plain())
+        self._obeys = True
+        for change in terms.changed:
+            say(f"run {run.name}: {change}")
+        if terms.ignored and may_change:
+            say(f"run {run.name} keeps its rules; settings.py says: {'; '.join(map(str, terms.ignored))}")
+        return terms
+
+    def _given_rules(self, opts: argparse.Namespace) -> set[str]:
+        """Return the rules that a person gave to this command."""
+        from crawlproj.config.rules import RULES
+        from crawlproj.runs.rules import given_rules
+
+        return given_rules(self.settings) | (given_settings(opts).keys() & RULES.keys())
+
+    def _put_settings(self, values: Mapping[str, object]) -> None:
+        if isinstance(self.settings, dict):
+            self.settings.update(values)
+        else:
+            self.settings.setdict(values, priority="cmdline")
+
+    def _check_spider(self, spider: str) -> None:
+        """Raise BadArgument unless the project has this spider."""
+        if spider == "web":
+            return
+        from scrapy.spiderloader import get_spider_loader
+
+        known = get_spider_loader(self.settings).list()
+        if spider not in known:
+            raise BadArgument(f"There is no spider {spider!r}; there are: {', '.join(sorted(known))}.")
+
+    def seed_sources(self, names: Sequence[str]) -> list[SeedSource]:
+        from crawlproj.frontier.seeds import SeedSource
+
+        return [SeedSource(name) for name in names]
+
+    async def admit_seeds(self, run: Run, sources: Sequence[SeedSource]) -> SeedCount:
+        """Admit the seeds in *sources*, printing the invalid ones. Raises SetBack if Redis lost some."""
+        from crawlproj.frontier.exclusions import load_rules
+        from crawlproj.frontier.frontier import Frontier
+        from crawlproj.frontier.scope import Sites
+        from crawlproj.frontier.seeds import admit_seeds
+
+        config = self.config()
+        rules, _ = load_rules(config)
+        frontier = Frontier.of(run, config)
+        # Of a run without rules they are recorded in any case: its rules may say that they count.
+        sites = Sites(run.client, run.name, run.partitions)
+        frontier.sites = Sites.of(run, config) if self._obeys else sites
+        frontier.generation = run.client.generation
+        return await admit_seeds(frontier, sources, rules, self.print_error, run.adding)
