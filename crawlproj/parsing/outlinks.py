@@ -68,7 +68,7 @@ class Outlinks:
         return len(self._candidates) >= _MOST_CANDIDATES
 
     async def refresh(self, run_created: bytes, now_s: float) -> None:
-        """Follow the rules if they have changed, and forget then, or if the run has, which links are known."""
+        """Follow the rules if they have changed; forget then, or if the run has, which links are known."""
         if config := await self._watch.look():
             self._rules.change(config)
             self._frontier.domain_pages = config.domain_pages
