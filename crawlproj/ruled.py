@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlproj.console import RunCommand, given_settings
-from crawlproj.errors import BadArgument, CannotStart
+from crawlproj.errors import BadArgument, CannotStart, RedisRefused, RedisUnreachable
 
 if TYPE_CHECKING:
+    from crawlproj.config import Config
     from crawlproj.frontier.seeds import SeedCount, SeedSource
     from crawlproj.redisio.client import RedisClient
     from crawlproj.runs import Run
@@ -41,8 +43,10 @@ class RuledCommand(RunCommand):
         config, problems = self._read_config()
         redis_problem = await checks.redis_problem(config)
         if not problems and not redis_problem and self.has_crawl():
-            async with self.client() as client:
-                config = await foresee(client, run, config, self._given_rules(opts))
+            # What is wrong with an embedded Redis is found below, or when it is needed.
+            with suppress(RedisRefused, RedisUnreachable, OSError):
+                async with self.client() as client:
+                    config = await foresee(client, run, config, self._given_rules(opts))
         if fetches:
             problems += checks.fetch_problems(config)
             problems += checks.port_problems(config)
@@ -82,8 +86,7 @@ class RuledCommand(RunCommand):
         rules = await read_rules(run)
         if spider is not None:
             spider = spider or (rules.spider if rules else "") or "web"
-            self._check_spider(spider)
-        config, given = self.config(), self._given_rules(opts)
+        config, given = self.config_of(spider or "web"), self._given_rules(opts)
         terms = await agree(run, config, given, spider=spider or "", may_set=may_set, may_change=may_change)
         if terms is None:
             return None
@@ -108,15 +111,19 @@ class RuledCommand(RunCommand):
         else:
             self.settings.setdict(values, priority="cmdline")
 
-    def _check_spider(self, spider: str) -> None:
-        """Raise BadArgument unless the project has this spider."""
+    def config_of(self, spider: str) -> Config:
+        """Return the options with those that *spider* sets itself. Raises BadArgument if there is none."""
         if spider == "web":
-            return
+            return self.config()
         from scrapy.spiderloader import get_spider_loader
 
-        known = get_spider_loader(self.settings).list()
-        if spider not in known:
+        from crawlproj.config import load_config
+
+        loader, settings = get_spider_loader(self.settings), self.settings.copy()
+        if spider not in (known := loader.list()):
             raise BadArgument(f"There is no spider {spider!r}; there are: {', '.join(sorted(known))}.")
+        loader.load(spider).update_settings(settings)
+        return load_config(settings.copy_to_dict())
 
     def seed_sources(self, names: Sequence[str]) -> list[SeedSource]:
         from crawlproj.frontier.seeds import SeedSource

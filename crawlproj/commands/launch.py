@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from crawlproj.errors import BadArgument, NoSeeds, ShardTaken
+from crawlproj.frontier.scope import list_sites
 from crawlproj.ruled import RuledCommand
 from crawlproj.runs import Run
 from crawlproj.supervisor.claim import live_shards
@@ -19,7 +20,7 @@ from crawlproj.supervisor.launch import (
     plan_jobs,
     schedule_jobs,
 )
-from crawlproj.supervisor.progress import start_phrase
+from crawlproj.supervisor.progress import scope_phrase, start_phrase
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class Command(RuledCommand):
             if not sources and not await Run(client, name, 1).state():
                 raise no_seeds
             run = await self.open_run(client, name, opts.shards)
-            await self.obey(run, opts, spider="web", may_change=True)
+            terms = await self.obey(run, opts, spider="web", may_change=True)
+            assert terms is not None
             for number, holder in (await live_shards(run)).items():
                 raise ShardTaken(
                     f"Run {name!r} is already running: shard {number} is process {holder.process.pid} on "
@@ -138,6 +140,8 @@ class Command(RuledCommand):
             await run.set_shards(opts.shards)
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()
+            sites = await list_sites(client, name, run.partitions)
+        print(f"run {name} {scope_phrase(terms.config, sites)}")
         return start_phrase(count.new, counters.waiting)
 
     async def _refuse_if_scheduled(self, servers: list[ScrapydServer], name: str) -> None:

@@ -164,7 +164,9 @@ class Command(RuledCommand):
         parsers = parsers_from(opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1)
         name = profile.run if profile and not opts.run else self.run_name(opts)
         sources = self.seed_sources(profile.seeds if profile else args)
-        if not (sources or opts.join or opts.simweb):
+        if opts.spider:
+            self.config_of(opts.spider)
+        elif not (sources or opts.join or opts.simweb):
             asyncio.run(self._require_run(name))
         asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=opts.skip_invalid))
         config = self.config()
@@ -286,10 +288,8 @@ class Command(RuledCommand):
         from crawlproj.supervisor.summary import ended_fruitless, summary_of
 
         config = self.config()
-        if opts.join:
-            run = await Run.find(client, spec.run)
-        else:
-            run = await self.open_run(client, spec.run, spec.shards)
+        found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
+        run = await found
         run.watch()
         say = partial(self._print, opts)
         terms = await self.obey(run, opts, spider=opts.spider or "", may_change=not opts.join, say=say)

@@ -17,6 +17,10 @@ from crawlproj.simweb.spec import WorldSpec
 pytestmark = pytest.mark.e2e
 
 
+def hosts_asked(crew: Any) -> set[str | None]:
+    return {urlsplit(request.url).hostname for request in read_log(crew.simweb.log_path)}
+
+
 def depths(crew: Any) -> set[int]:
     return {page["depth"] for page in crew.pages()}
 
@@ -53,7 +57,7 @@ def test_a_shard_that_was_given_other_rules_is_refused_with_one_clear_line(
     assert "Traceback" not in refused.log
 
 
-def test_a_run_stays_within_the_site_of_its_seed_and_says_so(
+def test_a_run_stays_within_the_sites_of_its_seeds_and_says_so(
     crew_of: Callable[..., Any],
 ) -> None:
     crew = crew_of(WorldSpec.calm(seed=5, domains=4, pages_per_domain=8), CRAWL_SCOPE="sites")
@@ -63,7 +67,7 @@ def test_a_run_stays_within_the_site_of_its_seed_and_says_so(
     assert run.wait() == 0, run.log
 
     host = urlsplit(seed).hostname
-    assert {urlsplit(request.url).hostname for request in read_log(crew.simweb.log_path)} == {host}
+    assert hosts_asked(crew) == {host}
     assert f"follows links within {host} and hosts below; to follow all links: --scope everything" in run.log
     status = crew.scrapy("status", "--json")
     assert status.wait() == 0
@@ -73,6 +77,15 @@ def test_a_run_stays_within_the_site_of_its_seed_and_says_so(
     assert said["rules_not_default"] == [
         *("CRAWL_ALLOW_ADDRESSES", "CRAWL_BACKOFF_SECONDS", "DOWNLOAD_DELAY")
     ]
+
+    more = crew.simweb.seeds()[1]
+    added = crew.scrapy("seed", more)
+    assert added.wait() == 0, added.log
+    again = crew.scrapy("run", "--shards=1", "--parsers=1")
+    assert again.wait() == 0, again.log
+
+    assert hosts_asked(crew) == {host, urlsplit(more).hostname}
+    assert {page["depth"] for page in crew.pages() if page["domain"] == urlsplit(more).hostname} > {0}
 
 
 def test_a_change_reaches_all_processes_at_work(crew_of: Callable[..., Any]) -> None:
