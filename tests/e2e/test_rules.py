@@ -133,8 +133,9 @@ def test_a_run_of_another_spider_continues_with_that_spider(
     assert first.wait() == 0, first.log
 
     other = scrapy("run", "--run", "mine", "--spider", "web", "--shards=1", "--parsers=1", **mine)
+    code = other.wait()
     again = scrapy("run", "--run", "mine", "--shards=1", "--parsers=1", **mine)
 
-    assert other.wait() == EXIT_RUN_MISMATCH, other.log
+    assert code == EXIT_RUN_MISMATCH, other.log
     assert "Run 'mine' is one of the spider 'mine', not of 'web'" in other.log
     assert again.wait() == 0, again.log
