@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from crawlproj.console import RunCommand, given_settings
-from crawlproj.errors import BadArgument, CannotStart, RedisRefused, RedisUnreachable
+from crawlproj.errors import BadArgument, CannotStart, Problem, RedisRefused, RedisUnreachable
 
 if TYPE_CHECKING:
     from crawlproj.config import Config
@@ -38,25 +38,31 @@ class RuledCommand(RunCommand):
         *fetches*: processes of this machine will fetch and store pages.
         """
         from crawlproj import checks
+
+        def problems_of(config: Config) -> list[Problem]:
+            found = [*checks.fetch_problems(config), *checks.port_problems(config)] if fetches else []
+            found += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
+            return [*found, *(checks.disk_problems(config, run) if fetches or not config.redis_url else ())]
+
+        config, wrong = self._read_config()
+        redis_problem = await checks.redis_problem(config)
+        problems = problems_of(config)
+        if problems and not wrong and not redis_problem:
+            # The rules of the run may have what is missing here.
+            problems = problems_of(await self._foresee(run, config, opts))
+        if problems := [*wrong, *problems, *([redis_problem] if redis_problem else [])]:
+            raise CannotStart(problems)
+
+    async def _foresee(self, run: str, config: Config, opts: argparse.Namespace) -> Config:
+        """Return what this command would obey on *run*."""
         from crawlproj.runs.rules import foresee
 
-        config, problems = self._read_config()
-        redis_problem = await checks.redis_problem(config)
-        if not problems and not redis_problem and self.has_crawl():
-            # What is wrong with an embedded Redis is found below, or when it is needed.
-            with suppress(RedisRefused, RedisUnreachable, OSError):
+        # What is wrong with an embedded Redis is said by other checks, or when it is needed.
+        with suppress(RedisRefused, RedisUnreachable, OSError):
+            if self.has_crawl():
                 async with self.client() as client:
-                    config = await foresee(client, run, config, self._given_rules(opts))
-        if fetches:
-            problems += checks.fetch_problems(config)
-            problems += checks.port_problems(config)
-        problems += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
-        if fetches or not config.redis_url:
-            problems += checks.disk_problems(config, run)
-        if redis_problem:
-            problems.append(redis_problem)
-        if problems:
-            raise CannotStart(problems)
+                    return await foresee(client, run, config, self._given_rules(opts))
+        return config
 
     async def open_run(self, client: RedisClient, name: str, shards: int | None = None) -> Run:
         """Open the run, creating it if needed."""
