@@ -1,6 +1,6 @@
 """A polite, sharded, resumable web crawler on Scrapy and Redis.
 
-``from crawlproj import read_pages`` reads what a crawl has stored, from anywhere.
+``from crawlproj import read_items, read_pages`` reads what a crawl has stored, from anywhere.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawlproj.storage import read_pages
+    from crawlproj.storage import read_items, read_pages
 
-__all__ = ["read_pages"]
+__all__ = ["read_items", "read_pages"]
 __version__ = "0.1.0"
 
 

@@ -16,17 +16,21 @@ from crawlproj.model.run import RunPaths
 from crawlproj.supervisor.progress import aligned
 
 _TABLE_COLUMNS = ("status", "domain", "title", "url")
-_TABLE_ROWS = 20
+TABLE_ROWS = 20
 _CELL_CHARS = 60
 
 
 @dataclass(slots=True)
 class Rows:
-    """What is shown: dicts of *columns*. *schema* returns their types as an Arrow schema."""
+    """What is shown: dicts of *columns*.
+
+    *schema* returns the Arrow schema of a Parquet file of them, *cells* what is written to it of a row.
+    """
 
     columns: Sequence[str]
     rows: Iterator[dict[str, Any]]
     schema: Callable[[], Any]
+    cells: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
 class Command(RunCommand):
@@ -40,11 +44,15 @@ class Command(RunCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
+        self.add_row_options(parser)
+        parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
+
+    def add_row_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--limit",
             type=int,
             metavar="N",
-            help=f"at most N rows (default: {_TABLE_ROWS} in a table, else all)",
+            help=f"at most N rows (default: {TABLE_ROWS} in a table, else all)",
         )
         parser.add_argument(
             "--columns", metavar="A,B", help="only these columns (default: all; a few in a table)"
@@ -56,7 +64,6 @@ class Command(RunCommand):
             "--output", metavar="FILE", help="write to FILE; the extension sets the format (see examples)"
         )
         parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
-        parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         if opts.limit is not None and opts.limit < 1:
@@ -67,7 +74,7 @@ class Command(RunCommand):
             self._export(Path(opts.output), opts)
         else:
             format_ = opts.format or "table"
-            limit = opts.limit or (_TABLE_ROWS if format_ == "table" else None)
+            limit = opts.limit or (TABLE_ROWS if format_ == "table" else None)
             _print(format_, self.rows(opts, is_table=format_ == "table"), limit)
 
     def _export(self, path: Path, opts: argparse.Namespace) -> None:
@@ -78,19 +85,19 @@ class Command(RunCommand):
         if format_ == "table":
             raise BadArgument("A table is for the terminal; leave out --format or --output.")
         if format_ == "warc":
-            self._export_warc(path, opts)
+            self.export_warc(path, opts)
             return
         found = self.rows(opts, is_table=False)
         rows = islice(found.rows, opts.limit)
         with new_file(path, overwrite=opts.overwrite) as file:
             if format_ == "parquet":
-                write_parquet(file, found.schema(), rows)
+                write_parquet(file, found.schema(), map(found.cells, rows))
             elif format_ == "csv":
                 write_csv(file, found.columns, rows)
             else:
                 write_jsonl(file, rows)
 
-    def _export_warc(self, path: Path, opts: argparse.Namespace) -> None:
+    def export_warc(self, path: Path, opts: argparse.Namespace) -> None:
         from crawlproj.storage.archive import write_warc
         from crawlproj.storage.export import new_file
 
@@ -148,7 +155,7 @@ def _print(format_: str, found: Rows, limit: int | None) -> None:
     elif format_ == "jsonl":
         write_jsonl(sys.stdout.buffer, shown)
     else:
-        lines = [columns, *([_cell(text_of(row[column])) for column in columns] for row in shown)]
+        lines = [columns, *([_cell(text_of(row.get(column))) for column in columns] for row in shown)]
         rule = ["-" * max(map(len, cells)) for cells in zip(*lines, strict=True)]
         print("\n".join(aligned([lines[0], rule, *lines[1:]], range(len(columns)))))
         if next(found.rows, None) is not None:

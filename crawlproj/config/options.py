@@ -331,8 +331,9 @@ class Config:
     )
     parse: str = ours(
         "auto",
-        "Where pages are parsed: in the shard (inline), in parser processes (processes), or in the "
-        "shard if it was started without -a shard (auto).",
+        "Where pages are parsed and items stored: in the shard (inline), in parser processes (processes), or "
+        "in the shard if it was started without -a shard, or is of a spider other than `web` and not started "
+        "by `scrapy run` (auto).",
         choices=("auto", "inline", "processes"),
     )
     parse_seconds: float = ours(10.0, "Time limit for parsing a page.", least=0.1, most=3600)

@@ -165,6 +165,10 @@ class Page:
     sitemap_level: int = 0
     #: How many redirects in a row led to it.
     hops: int = 0
+    #: What a spider scraped from it, as JSON.
+    items: list[str] = field(default_factory=list)
+    #: Whether only the items are stored: the spider makes of its pages what it wants.
+    is_bare: bool = False
 
 
 class Heading(TypedDict):

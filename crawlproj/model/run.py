@@ -46,6 +46,10 @@ class RunPaths:
         return self.directory / "pages"
 
     @property
+    def items(self) -> Path:
+        return self.directory / "items"
+
+    @property
     def deadletters(self) -> Path:
         return self.directory / "deadletters"
 

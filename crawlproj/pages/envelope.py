@@ -42,12 +42,17 @@ class _Envelope(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=
     error: str
     sitemap_level: int
     hops: int
+    #: The last two are left out when there are no items.
+    items: list[str] = []
+    is_bare: bool = False
 
 
 _BODY = _Envelope.__struct_fields__.index("body")
 _all_but_body = attrgetter(
     *(name for name in _Envelope.__struct_fields__ if name not in ("body", "plain_bytes"))
 )
+#: How many there are before the items.
+_ITEMS = len(_Envelope.__struct_fields__) - len(("items", "is_bare")) - len(("body", "plain_bytes"))
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Envelope)
 #: Shared, so pages are packed and unpacked in one thread: a new one per page costs a third more. The
@@ -66,6 +71,8 @@ def pack(page: Page) -> bytes:
         if len(smaller) < len(body):
             body, plain_bytes = smaller, len(body)
     others = _all_but_body(page)
+    if not page.items:
+        others = others[:_ITEMS]
     return VERSION + _encoder.encode((*others[:_BODY], body, plain_bytes, *others[_BODY:]))
 
 

@@ -76,6 +76,7 @@ class Parser:
         self._queue = PageQueue(run.client, run.name)
         paths = RunPaths(config.data, run.name)
         self._directory = directory = paths.pages
+        self._directories = (paths.pages, paths.items)
         self._dead_letters = DeadLetters(run.client, run.name, paths.deadletters)
         self._config = config
         self._extract_options = ExtractOptions(config)
@@ -153,7 +154,7 @@ class Parser:
         await self._log_progress(what, self._pages, self._clock() - self._started_s)
 
     async def _parse(self, raw_pages: list[bytes]) -> None:
-        rows: list[tuple[PageRow, Page, bytes]] = []
+        rows: list[tuple[PageRow | None, Page, bytes]] = []
         held_bytes = 0
         failures: list[_Failure] = []
         await self._outlinks.refresh(self._queue.run_created, self._clock())
@@ -181,8 +182,9 @@ class Parser:
                 page.body = b""
             self._metrics.pages_parsed += 1
             self._metrics.page_queue_seconds.add(max(0.0, taken_s - page.fetched_at_ms / 1000))
-            rows.append((row_of(page, found, store_links=self._config.store_links), page, raw))
-            held_bytes += len(page.body) + found.body_bytes
+            row = None if page.is_bare else row_of(page, found, store_links=self._config.store_links)
+            rows.append((row, page, raw))
+            held_bytes += len(page.body) + found.body_bytes + sum(map(len, page.items))
             self._outlinks.collect(page, found)
             if self._outlinks.is_full:
                 await self._admit_links()
@@ -208,7 +210,7 @@ class Parser:
         self._links += admitted
         self._metrics.links_admitted += admitted
 
-    def _write(self, rows: list[tuple[PageRow, Page, bytes]]) -> list[_Failure]:
+    def _write(self, rows: list[tuple[PageRow | None, Page, bytes]]) -> list[_Failure]:
         """Move *rows* into the open segment; return those that cannot be stored."""
         failures = []
         for row, page, raw in rows:
@@ -217,23 +219,25 @@ class Parser:
             except ValueError as exc:
                 failures.append((raw, self._dead_letter(raw, page, exc), self._config.page_attempts))
             else:
-                self._segment_counts["cut"] += row.truncated
+                self._segment_counts["cut"] += row is not None and row.truncated
+                self._segment_counts["items"] += len(page.items)
         rows.clear()
         return failures
 
     def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
         """Return a page and its content. One that takes too long ends the process that parses it."""
-        if self._extractor is not None:
-            return unpack(raw), self._extractor.extract(raw)
-        if self._time_limit is None:
-            page = unpack(raw)
-            return page, extract(page, self._extract_options)
-        self._time_limit.start(position)
+        if self._time_limit is not None:
+            self._time_limit.start(position)
         try:
             page = unpack(raw)
+            if page.is_bare:
+                return page, Extract()
+            if self._extractor is not None:
+                return page, self._extractor.extract(raw)
             return page, extract(page, self._extract_options)
         finally:
-            self._time_limit.stop()
+            if self._time_limit is not None:
+                self._time_limit.stop()
 
     def _dead_letter(self, raw: bytes, page: Page | None, error: Exception) -> DeadLetter:
         what = f"{type(error).__name__}: {error}"
@@ -368,7 +372,8 @@ class Parser:
 
     async def _recover(self) -> None:
         # In this order; see `recover` and `withdraw`.
-        parts, files = unfinished(self._directory), published(self._directory, self._run_id)
+        parts = [part for directory in self._directories for part in unfinished(directory)]
+        files = [file for directory in self._directories for file in published(directory, self._run_id)]
         if parts or files:
             living = await self._queue.parsers()
             recorded = await self._queue.segments()

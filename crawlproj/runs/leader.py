@@ -40,6 +40,8 @@ class Leader:
     _quiet_steps: tuple[int, ...] = ()
     _lost_at: tuple[int, ...] | None = None
     _warned: bool = False
+    #: Whether only parsers were left to wait for at the last step.
+    awaits_parsers: bool = False
 
     async def lead(self) -> bool:
         """Take or keep the leadership; returns whether we have it."""
@@ -99,6 +101,7 @@ class Leader:
         if counters.outstanding:
             self._quiet_since_s = None
             taken = sum(counters.taken.values())
+            self.awaits_parsers = not (counters.waiting or counters.leased)
             if taken and counters.outstanding == taken + counters.spilled:
                 await self.run.ask_to_commit()
                 passed("commit_asked")
@@ -106,6 +109,7 @@ class Leader:
             if not counters.leased and not self._warned:
                 await self._warn_without_parser(counters)
             return False
+        self.awaits_parsers = False
         now_s = self.clock()
         if self._quiet_since_s is None or self._quiet_steps != counters.steps():
             self._quiet_since_s, self._quiet_steps = now_s, counters.steps()

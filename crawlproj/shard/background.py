@@ -67,7 +67,9 @@ async def lead(
             raise NoSeeds(
                 f"Run {run.name!r} has no seeds. Add some: scrapy seed --run {run.name} FILE-OR-URL"
             )
-        if leader.is_quiet:
+        if leader.awaits_parsers:
+            pause_s = _LEAD_S
+        elif leader.is_quiet:
             # Only another process can add work now, and that wakes us.
             left_s = leader.idle_before_close_s - idle_s
             pause_s = min(max(_LEAD_S, left_s), max(pause_s, idle_s / 2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -50,6 +50,8 @@ class ShardContext:
     results: Results
     #: Called with the new options when the rules of the run change.
     on_change: list[Callable[[Config], None]] = field(default_factory=list)
+    #: What must end before a finished run is deleted: the parser in this process.
+    drains: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
 
 _contexts: WeakKeyDictionary[Crawler, ShardContext] = WeakKeyDictionary()

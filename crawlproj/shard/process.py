@@ -51,7 +51,7 @@ from crawlproj.shard.background import (
     watch_supervisor,
 )
 from crawlproj.shard.build import make_feed, make_gate
-from crawlproj.shard.context import PageSpider, ShardContext, set_context
+from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.kept import KeptRequests
 from crawlproj.shard.obedience import Obedience, obey
@@ -393,4 +393,7 @@ class ShardProcess:
         if reason != RunState.FINISHED or self._config.scheduler_persist or not await run.state():
             return
         if not (await run.read_map()).alive:
+            # It would write to the run again.
+            for drain in context_of(self._crawler).drains:
+                await drain()
             await run.delete()

@@ -16,7 +16,7 @@ from crawlproj.config import Config
 from crawlproj.errors import RequestNotSerialisable
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Lease, new_mark
-from crawlproj.model.urls import canonicalise
+from crawlproj.model.urls import canonicalise, fingerprint
 
 #: Default values, which are left out.
 _DEFAULTS = Request("http://a.test/").to_dict()
@@ -82,9 +82,13 @@ def candidate_of(request: Request, spider: Spider, fingerprinter: RequestFingerp
 
 def mark_of(request: Request, fingerprinter: RequestFingerprinterProtocol) -> int:
     """Return what makes *request* a duplicate of another one."""
-    if request.dont_filter:
-        return new_mark()
-    return int.from_bytes(fingerprinter.fingerprint(request)[:8], "big") >> 1
+    name = fingerprinter.fingerprint(request)
+    if not request.dont_filter:
+        return int.from_bytes(name[:8], "big") >> 1
+    if request.meta.get("is_start_request") and SETTLEMENT not in request.meta:
+        # By start(), which every shard runs, and again when it is restarted; not a copy that a callback made.
+        return fingerprint(f"start {name.hex()}")
+    return new_mark()
 
 
 def depth_of(request: Request) -> int:

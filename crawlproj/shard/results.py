@@ -88,6 +88,12 @@ class Results:
         page.error = reason
         return page
 
+    def scraped(self, lease: Lease, items: list[str]) -> Page:
+        """Return the page of another spider, of which only the items are stored."""
+        page = self._page(lease, 0)
+        page.items, page.is_bare = items, True
+        return page
+
     def _page(self, lease: Lease, status: int) -> Page:
         extra = lease.extra
         return Page(

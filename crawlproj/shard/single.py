@@ -46,7 +46,7 @@ class InlineParser:
     def _start(self, spider: Spider) -> None:
         context = find_context(self._crawler)
         # None: the shard could not start, and has logged why.
-        if context is None or not isinstance(spider, PageSpider) or not parses_inline(spider, context.config):
+        if context is None or not parses_inline(spider, context.config):
             return
         # Not at module level: a shard that does not parse need not import the parser.
         from crawlproj.parsing.thread import ParserThread
@@ -56,6 +56,7 @@ class InlineParser:
             context.config, context.run.name, telemetry.metrics, telemetry.heartbeat.of_component()
         )
         parser.done.add_done_callback(self._on_done)
+        context.drains.append(self._drain)
         # Not at module level: importing it installs one.
         from twisted.internet import reactor
 
@@ -85,6 +86,9 @@ class InlineParser:
             await engine.close_spider_async(reason="parser_failed")
 
 
-def parses_inline(spider: PageSpider, config: Config) -> bool:
-    """Whether the shard of *spider* parses its pages itself, by CRAWL_PARSE."""
-    return spider.is_single if config.parse == "auto" else config.parse == "inline"
+def parses_inline(spider: Spider, config: Config) -> bool:
+    """Whether the shard of *spider* stores its pages or items itself, by CRAWL_PARSE."""
+    if config.parse != "auto":
+        return config.parse == "inline"
+    # Nobody starts parsers for a spider that needs none but for its items.
+    return spider.is_single if isinstance(spider, PageSpider) else not config.supervisor

@@ -22,6 +22,7 @@ from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.model.records import Lease, Outcome, Settlement
 from crawlproj.shard import seams
 from crawlproj.shard.context import PageSpider
+from crawlproj.shard.items import ScrapedItems
 from crawlproj.shard.kept import KeptRequests, is_kept
 from crawlproj.shard.requests import SETTLEMENT, decode_request
 from crawlproj.shard.robotstxt import ROBOTS_CUT
@@ -57,6 +58,7 @@ class StockFetches:
     kept: KeptRequests
     fetch_robots: Callable[[Lease | RobotsFetch], Coroutine[None, None, None]]
     count: Callable[..., None]
+    items: ScrapedItems
     most: int
     on_closing: InitVar[Callable[[], None]]
     _robots_tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -125,5 +127,6 @@ class StockFetches:
         """The engine is done with a request."""
         settlement = request.meta.get(SETTLEMENT)
         if isinstance(settlement, Settlement):
+            self.items.attach(settlement)
             self.dispatcher.settle(settlement)
             self.kept.drop(settlement.lease)

@@ -19,6 +19,7 @@ from crawlproj.shard import seams
 from crawlproj.shard.context import PageSpider, ShardContext
 from crawlproj.shard.direct import CountedExchange, DirectFetches, RequestWriter
 from crawlproj.shard.fetch import Fetcher
+from crawlproj.shard.items import ScrapedItems
 from crawlproj.shard.kept import KeptRequests
 from crawlproj.shard.robotstxt import RobotsTxt
 from crawlproj.shard.stock import StockFetches, exchange_by_engine, write_robots
@@ -93,7 +94,8 @@ def choose_way(
         write=write_robots, exchange=partial(exchange_by_engine, engine), count=lambda name: None
     )
     fetch = fetcher.fetch_safely
-    return StockFetches(engine, spider, dispatcher, kept, fetch, count, most=most, on_closing=on_closing)
+    items = ScrapedItems(crawler, context.results)
+    return StockFetches(engine, spider, dispatcher, kept, fetch, count, items, most, on_closing=on_closing)
 
 
 def reason_against(crawler: Crawler) -> str:

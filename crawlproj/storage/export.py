@@ -85,7 +85,7 @@ def write_csv(output: Output, columns: Sequence[str], rows: Iterable[Row]) -> No
     """Write *columns* with a heading. Lists and dicts are JSON, times ISO 8601, none is empty."""
     table = csv.writer(_Encoded(output))
     table.writerow(columns)
-    table.writerows([text_of(row[column]) for column in columns] for row in rows)
+    table.writerows([text_of(row.get(column)) for column in columns] for row in rows)
 
 
 def write_parquet(file: PartFile, schema: pa.Schema, rows: Iterable[Row]) -> None:

@@ -16,7 +16,7 @@ _LEVEL = 3
 _CHUNK_BYTES = 1 << 17
 
 
-class JsonlSink(PartFile):
+class JsonlFile(PartFile):
     """One zstd frame with a checksum; ``zstd -dc`` shows the lines."""
 
     suffix: ClassVar[str] = ".jsonl.zst"
@@ -25,16 +25,21 @@ class JsonlSink(PartFile):
         super().__init__(path)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
 
-    def append(self, row: PageRow, page: Page) -> None:
-        self.write(self._compressor.compress(encode(row) + b"\n"))
+    def write_line(self, line: bytes) -> None:
+        self.write(self._compressor.compress(line + b"\n"))
 
     def close(self) -> None:
         self.write(self._compressor.flush())
         self.sync_and_close()
 
+
+class JsonlSink(JsonlFile):
+    def append(self, row: PageRow, page: Page) -> None:
+        self.write_line(encode(row))
+
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(_lines(path), 1):
+        for number, line in enumerate(lines_of(path), 1):
             try:
                 row = decode(line)
             except ValueError as exc:
@@ -42,7 +47,8 @@ class JsonlSink(PartFile):
             yield pick(row, columns)
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a closed file. Raises ValueError when it is truncated."""
     # Not the library's stream_reader, which does not notice a truncated file.
     stream = zstandard.ZstdDecompressor().decompressobj()
     rest = b""

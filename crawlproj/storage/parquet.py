@@ -95,13 +95,16 @@ class RowGroups:
         self._chars = 0
 
 
-class ParquetSink:
+class ParquetFile:
+    """A new file of rows of `schema`."""
+
     suffix: ClassVar[str] = ".parquet"
+    schema: ClassVar[pa.Schema] = SCHEMA
 
     def __init__(self, path: Path) -> None:
         self._file = PartFile(path)
         try:
-            self._groups = RowGroups(self._file)
+            self.groups = RowGroups(self._file, self.schema)
         except OSError:
             # The constructor writes already, so it fails on a full disk.
             self._file.abandon()
@@ -111,16 +114,18 @@ class ParquetSink:
     def bytes_written(self) -> int:
         return self._file.bytes_written
 
-    def append(self, row: PageRow, page: Page) -> None:
-        self._groups.append(msgspec.structs.astuple(row))
-
     def close(self) -> None:
-        self._groups.close()
+        self.groups.close()
         self._file.sync_and_close()
 
     def abandon(self) -> None:
         self._file.abandon()
-        self._groups.abandon()
+        self.groups.abandon()
+
+
+class ParquetSink(ParquetFile):
+    def append(self, row: PageRow, page: Page) -> None:
+        self.groups.append(msgspec.structs.astuple(row))
 
     @staticmethod
     def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,11 @@ import fcntl
 import os
 from pathlib import Path
 
+#: The suffix of uncommitted files.
+PART = ".part"
+#: The suffix of published files whose record Redis has lost.
+WITHDRAWN = ".withdrawn"
+
 
 class PartFile:
     """A new file, written unbuffered: a buffer would be flushed again on close, and fail again there."""

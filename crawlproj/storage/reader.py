@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import zstandard
 
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.model.run import runs_directory
+from crawlproj.storage.partfile import PART, WITHDRAWN
 from crawlproj.storage.row import COLUMNS, check_columns
-from crawlproj.storage.segments import PART, WITHDRAWN
 from crawlproj.storage.sink import SINKS, Sink
+
+
+class _HasSuffix(Protocol):
+    suffix: ClassVar[str]
+
+
+_Sink = TypeVar("_Sink", bound=_HasSuffix)
 
 #: Errors of reading a file that is truncated, corrupt, or not ours.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, zlib.error, zstandard.ZstdError, pa.ArrowException)
@@ -50,14 +57,19 @@ def committed_files(directory: str | Path) -> list[tuple[Path, type[Sink]]]:
         path /= "pages"
     if not path.is_dir():
         raise BadArgument(f"{str(path)!r} is not a directory; pages are in DATA/runs/RUN/pages.")
+    return committed(path, SINKS.values())
+
+
+def committed(path: Path, sinks: Iterable[type[_Sink]]) -> list[tuple[Path, type[_Sink]]]:
+    """Return one file per committed segment in *path*, that of the first of *sinks*, and its sink."""
     names = {file.name for file in path.iterdir() if not file.name.startswith(".")}
-    best: dict[str, tuple[Path, type[Sink]]] = {}
-    for sink in SINKS.values():
+    best: dict[str, tuple[Path, type[_Sink]]] = {}
+    for sink in sinks:
         found = {name for name in names if name.endswith(sink.suffix)}
         for name in found:
             best.setdefault(name.removesuffix(sink.suffix), (path / name, sink))
         names -= found
     for name in sorted(names):
         if not name.endswith((PART, WITHDRAWN)):
-            raise BadSegment(f"{path / name} is not a page file; move it out of this directory.")
+            raise BadSegment(f"{path / name} is not a segment file; move it out of this directory.")
     return [best[base] for base in sorted(best)]

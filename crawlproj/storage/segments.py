@@ -19,17 +19,12 @@ from pathlib import Path
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
 from crawlproj.observe.crashpoints import passed
-from crawlproj.storage.partfile import lock_file, lock_new_file, sync_directory
+from crawlproj.storage.items import ItemSink, item_sinks
+from crawlproj.storage.partfile import PART, WITHDRAWN, lock_file, lock_new_file, sync_directory
 from crawlproj.storage.row import PageRow, check
 from crawlproj.storage.sink import SINKS, Sink
 
 logger = logging.getLogger(__name__)
-
-#: The suffix of uncommitted files.
-PART = ".part"
-
-#: The suffix of published files whose record Redis has lost.
-WITHDRAWN = ".withdrawn"
 
 #: Parser, run and number; files of earlier releases name no run. Withdrawn ones do not match.
 _NAME = re.compile(
@@ -43,7 +38,8 @@ class SegmentWriter:
     """Writes the segments of one parser, one after the other.
 
     *parser* must be a name no earlier process used in this directory; segments are numbered from 1. *run_id*
-    is different for an earlier run of the same name. *formats* are names of `SINKS`. When a method raises
+    is different for an earlier run of the same name. *formats* are names of `SINKS`. Items go to
+    *items_directory*, under the same base name. When a method raises
     StoreUnavailable, nothing was recorded: `discard`, wait until `check_room` passes, and start again.
     """
 
@@ -53,6 +49,7 @@ class SegmentWriter:
         parser: str,
         formats: Sequence[str],
         *,
+        items_directory: Path | None = None,
         run_id: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,16 +57,21 @@ class SegmentWriter:
         self._parser = parser
         self._run = f"-r{run_id:x}" if run_id else ""
         self._kinds = [SINKS[name] for name in formats]
+        self._items_directory = items_directory or directory.with_name("items")
+        self._item_kinds = item_sinks(formats)
         self._clock = clock
         self._number = 0
         self._since_s = 0.0
+        #: The files of the open segment.
+        self._parts: list[Path] = []
         self._sinks: list[Sink] = []
+        self._item_sinks: list[ItemSink] = []
         #: Of the open segment's files, closed or not: nobody removes them while this parser lives.
         self._locks: list[int] = []
         self._is_open = self._is_closed = False
         #: Files of recorded segments that could not be renamed yet.
         self._unnamed: list[Path] = []
-        #: Rows in the open segment.
+        #: Pages added to the open segment, with a row or only with items.
         self.rows = 0
 
     @property
@@ -80,25 +82,28 @@ class SegmentWriter:
     @property
     def bytes(self) -> int:
         """Bytes of the open segment on disk, all formats, without the row group still in memory."""
-        return sum(sink.bytes_written for sink in self._sinks)
+        return sum(sink.bytes_written for sink in self._files)
 
     @property
     def age_s(self) -> float:
         """Seconds since the first row of the open segment; 0 when there is none."""
         return self._clock() - self._since_s if self._is_open else 0.0
 
-    def append(self, row: PageRow, page: Page) -> None:
-        """Add a page, starting a segment when none is open.
+    def append(self, row: PageRow | None, page: Page) -> None:
+        """Add a page and its items, starting a segment when none is open. None: only the items.
 
         Raises ValueError, with nothing added, for a row that not every format can hold.
         """
         # Checked here, where the row is known: Parquet would fail a thousand rows later.
-        check(row)
+        if row is not None:
+            check(row)
         with self._disk_errors():
             if not self._is_open:
                 self._begin()
-            for sink in self._sinks:
-                sink.append(row, page)
+            if row is not None:
+                self._append_row(row, page)
+            if page.items:
+                self._add_items(page)
         self.rows += 1
         passed("row_appended")
 
@@ -114,16 +119,17 @@ class SegmentWriter:
         passed("commit_begun")
         if not self._is_closed:
             with self._disk_errors():
-                for sink in self._sinks:
+                for sink in self._files:
                     sink.close()
                     passed("file_closed")
                 # The directory entries must be on disk before the record is.
-                sync_directory(self._directory)
+                for directory in {part.parent for part in self._parts}:
+                    sync_directory(directory)
             self._is_closed = True
         passed("files_synced")
         await record(self.name, self.rows)
         passed("segment_recorded")
-        self._unnamed += self._parts()
+        self._unnamed += self._parts
         self._forget()
         try:
             self._name_files()
@@ -135,8 +141,8 @@ class SegmentWriter:
 
         One that is closed may be recorded, although we have no answer: its files are left to `recover`.
         """
-        parts = [] if self._is_closed else self._parts()
-        for sink in self._sinks:
+        parts = [] if self._is_closed else self._parts
+        for sink in self._files:
             sink.abandon()
         self._forget()
         for part in parts:
@@ -168,32 +174,52 @@ class SegmentWriter:
 
     def _begin(self) -> None:
         self._name_files()
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._number += 1
         self._since_s = self._clock()
         self._is_open = True
-        for kind, part in zip(self._kinds, self._parts(), strict=True):
-            self._sinks.append(kind(part))
-            self._locks.append(lock_new_file(part))
 
-    def _parts(self) -> list[Path]:
-        if not self._is_open:
-            return []
-        return [self._directory / f"{self.name}{kind.suffix}{PART}" for kind in self._kinds]
+    def _append_row(self, row: PageRow, page: Page) -> None:
+        if not self._sinks:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            for kind in self._kinds:
+                self._sinks.append(kind(self._new_part(self._directory, kind.suffix)))
+                self._locks.append(lock_new_file(self._parts[-1]))
+        for sink in self._sinks:
+            sink.append(row, page)
+
+    def _add_items(self, page: Page) -> None:
+        if not self._item_sinks:
+            self._items_directory.mkdir(parents=True, exist_ok=True)
+            for kind in self._item_kinds:
+                self._item_sinks.append(kind(self._new_part(self._items_directory, kind.suffix)))
+                self._locks.append(lock_new_file(self._parts[-1]))
+        for sink in self._item_sinks:
+            sink.add(page)
+
+    def _new_part(self, directory: Path, suffix: str) -> Path:
+        # Noted before it is made: making it may fail half-way.
+        self._parts.append(directory / f"{self.name}{suffix}{PART}")
+        return self._parts[-1]
+
+    @property
+    def _files(self) -> list[Sink | ItemSink]:
+        return [*self._sinks, *self._item_sinks]
 
     def _forget(self) -> None:
         for lock in self._locks:
             os.close(lock)
-        self._sinks, self._locks, self.rows = [], [], 0
+        self._parts, self._sinks, self._item_sinks, self._locks, self.rows = [], [], [], [], 0
         self._is_open = self._is_closed = False
 
     def _name_files(self) -> None:
         while self._unnamed:
-            _rename(self._unnamed[0])
+            part = self._unnamed[0]
+            _rename(part)
             del self._unnamed[0]
             passed("file_renamed")
+            if not self._unnamed or self._unnamed[0].parent != part.parent:
+                sync_directory(part.parent)
             if not self._unnamed:
-                sync_directory(self._directory)
                 passed("segment_published")
 
     @contextmanager

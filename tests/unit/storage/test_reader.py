@@ -134,7 +134,7 @@ def test_a_file_that_is_not_a_segment_is_named(tmp_path: Path, suffix: str, cont
 def test_a_file_in_no_known_format_is_named(tmp_path: Path) -> None:
     (tmp_path / "p-1.jsonl").write_bytes(b"{}\n")
 
-    with pytest.raises(BadSegment, match=r"p-1\.jsonl is not a page file"):
+    with pytest.raises(BadSegment, match=r"p-1\.jsonl is not a segment file"):
         list(read_pages(tmp_path))
 
 
