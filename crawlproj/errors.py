@@ -28,6 +28,8 @@ EXIT_NO_SEEDS = 7
 EXIT_STORE = 8
 #: The run ended without a single page: no seed could be fetched.
 EXIT_NOTHING_FETCHED = 9
+#: The run had finished, and there was nothing new to fetch.
+EXIT_FINISHED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,20 @@ class BadUrl(CrawlError):
 
 class NoSeeds(CrawlError):
     exit_code = EXIT_NO_SEEDS
+
+
+class RunFinished(CrawlError):
+    """A finished run was started again, without anything new to fetch."""
+
+    exit_code = EXIT_FINISHED
+
+    def __init__(self, run: str, spider: str) -> None:
+        again = "scrapy run SEEDS" if spider == "web" else f"scrapy run --spider {spider}"
+        stored = "pages" if spider == "web" else "items"
+        super().__init__(
+            f"Run {run!r} has finished, and there is nothing new to fetch. To see what it stored: "
+            f"scrapy {stored} --run {run}. To crawl it again from the start: {again} --run {run} --restart"
+        )
 
 
 class RedisUnreachable(CrawlError):

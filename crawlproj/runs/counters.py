@@ -52,6 +52,11 @@ class RunCounters:
         """URLs, pages and links that are not done."""
         return self.waiting + self.leased + self.unstored + self.spilled
 
+    @property
+    def is_left(self) -> bool:
+        """Whether there is anything to do, now or when parked domains are tried again."""
+        return bool(self.outstanding or self.counts["parked"])
+
     def steps(self) -> tuple[int, ...]:
         """Counters that only grow: if equal twice, nothing happened in between."""
         return (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from crawlproj.errors import SetBack
+from crawlproj.errors import NoSeeds, SetBack
 from crawlproj.model.run import RunState
 from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: A parser on another machine silent for this long counts as dead: no page takes longer.
 _SILENT_S = 120.0
+#: How long a run without seeds waits for one.
+SEED_GRACE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -135,6 +137,12 @@ class Leader:
     @property
     def never_seeded(self) -> bool:
         return self._quiet_since_s is not None and self._quiet_steps[0] == 0
+
+    def check_seeded(self) -> None:
+        """Raise NoSeeds when the run has had no URL for a while: its spider yielded none."""
+        if self.never_seeded and self.clock() - (self._quiet_since_s or 0.0) >= SEED_GRACE_S:
+            name = self.run.name
+            raise NoSeeds(f"Run {name!r} has no seeds. Add some: scrapy seed --run {name} FILE-OR-URL")
 
     @property
     def is_quiet(self) -> bool:

@@ -55,6 +55,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
+        "items": int(dict(pairs(page_counters)).get("items", 0)),
         **_spilled(dict(pairs(spills))),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from scrapy.statscollectors import StatsCollector
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError, NoSeeds
+from crawlproj.errors import CrawlError
 from crawlproj.frontier.feed import Feed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.runs import Leader, Run, RunState
@@ -29,8 +29,6 @@ _KEEP_LEAD_S = 2.0
 _WATCH_S = 1.0
 #: How long a shard without a supervisor may take to stop, beyond its time to drain.
 _LEAVE_S = 10.0
-#: How long a run without seeds waits for one.
-_SEED_GRACE_S = 10.0
 #: Allocations between collections of the young generation; 700 by default.
 _YOUNG = 20_000
 #: Collections of a generation between those of the next older one; 10 by default.
@@ -45,7 +43,7 @@ async def lead(
     *is_started*: all start requests have reached the scheduler. *wake* makes the engine ask the spider for
     more. Raises NoSeeds when the run never had a seed.
     """
-    dispatcher, run = feed.dispatcher, leader.run
+    dispatcher = feed.dispatcher
     pause_s = _LEAD_S
     idle_s = 0.0
     while True:
@@ -63,10 +61,7 @@ async def lead(
             continue
         if await leader.step():
             return
-        if leader.never_seeded and idle_s >= _SEED_GRACE_S:
-            raise NoSeeds(
-                f"Run {run.name!r} has no seeds. Add some: scrapy seed --run {run.name} FILE-OR-URL"
-            )
+        leader.check_seeded()
         if leader.awaits_parsers:
             pause_s = _LEAD_S
         elif leader.is_quiet:

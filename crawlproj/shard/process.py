@@ -25,6 +25,7 @@ from crawlproj.errors import (
     Fenced,
     RedisUnreachable,
     RequestNotSerialisable,
+    RunFinished,
 )
 from crawlproj.frontier.addresses import AddressGate
 from crawlproj.frontier.dispatcher import Dispatcher
@@ -83,6 +84,9 @@ class ShardProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._progress: ProgressLog | None = None
         self._restore_collector: Callable[[], None] = lambda: None
+        #: How many URLs the run had when we opened it; None: it could not be opened.
+        self._admitted_before: int | None = None
+        self._was_finished = False
 
     @property
     def _engine(self) -> ExecutionEngine:
@@ -210,6 +214,16 @@ class ShardProcess:
         metrics.heartbeat_age_seconds = lambda: feed.heartbeat_age_s
         self._telemetry.start(self._config, run, "shard", feed.number.number)
         self._telemetry.heartbeat.descriptors.add_source(lambda: connections_of(self._crawler))
+        counters = await run.read_counters()
+        self._was_finished = await run.state() == RunState.FINISHED and not counters.is_left
+        self._admitted_before = counters.admitted
+        if counters.admitted and self._crawler.settings["FEEDS"]:
+            logger.info(
+                "run %s is resumed: feeds (-O, -o) get what is scraped from now on; all its items: "
+                "scrapy items --run %s",
+                run.name,
+                run.name,
+            )
         # Not by a child of `scrapy run`, which has done so: a run stopped meanwhile must stay stopped.
         if not self._config.supervisor:
             alive = (await run.read_map()).alive.values()
@@ -349,6 +363,9 @@ class ShardProcess:
         logger.warning("downloads in flight were aborted after CRAWL_DRAIN_SECONDS=%g", seconds)
 
     async def close(self, reason: str) -> None:
+        if self._admitted_before != 0:
+            # Not opened, or resumed: what is in them is not ours to empty.
+            seams.keep_feeds(self._crawler)
         own = asyncio.current_task()
         others = [task for task in self._tasks if task is not own]
         for task in others:
@@ -361,8 +378,9 @@ class ShardProcess:
                 await self._feed.close()
                 if self._leader is not None:
                     await self._leader.step_down()
-                await self._report_end(reason)
-                await self._delete_if_last(reason)
+                if reason == RunState.FINISHED:
+                    await self._report_end()
+                    await self._delete_if_last()
             except CrawlError as exc:
                 logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
         if self._progress is not None:
@@ -372,11 +390,16 @@ class ShardProcess:
             await self._client.close()
         self._restore_collector()
 
-    async def _report_end(self, reason: str) -> None:
-        """Log what failed, if this process was the whole crawl; without a single page, exit with code 9."""
+    async def _report_end(self) -> None:
+        """Say what failed, if this process was the whole crawl: without a single page, exit with code 9.
+
+        A run that was finished before and has got nothing new is an error.
+        """
+        if self._was_finished and (await self._run.read_counters()).admitted == self._admitted_before:
+            self._fail(RunFinished(self._run.name, self._spider.name))
+            return
         spider = self._spider
-        is_whole = isinstance(spider, PageSpider) and spider.is_single
-        if not is_whole or reason != RunState.FINISHED or not await self._run.state():
+        if not (isinstance(spider, PageSpider) and spider.is_single) or not await self._run.state():
             return
         status = await status_of(self._run)
         if is_fruitless(status):
@@ -387,10 +410,10 @@ class ShardProcess:
             why = "; ".join(line.strip() for line in failure_lines(status))
             logger.warning("%d URLs failed, most often: %s", status["failed"], why)
 
-    async def _delete_if_last(self, reason: str) -> None:
+    async def _delete_if_last(self) -> None:
         """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""
         run = self._run
-        if reason != RunState.FINISHED or self._config.scheduler_persist or not await run.state():
+        if self._config.scheduler_persist or not await run.state():
             return
         if not (await run.read_map()).alive:
             # It would write to the run again.

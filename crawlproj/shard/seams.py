@@ -115,6 +115,15 @@ def start_is_exhausted(engine: ExecutionEngine) -> bool:
     return engine._start is None
 
 
+def keep_feeds(crawler: Crawler) -> None:
+    """Leave the files of feeds (-O, -o) that got no item as they are; Scrapy would empty or create them."""
+    feeds: Any = sys.modules.get("scrapy.extensions.feedexport")
+    for extension in crawler.extensions.middlewares if feeds and crawler.extensions else ():
+        if isinstance(extension, feeds.FeedExporter):
+            for slot in extension.slots:
+                slot.store_empty = False
+
+
 def stop_reactor() -> None:
     """Stop now, whatever is still in flight, as Scrapy does at a second Ctrl-C."""
     # Not at module level: importing it installs one.
