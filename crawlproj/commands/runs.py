@@ -63,7 +63,7 @@ class Command(RunCommand):
 
         config, name = self.config(), check_run_name(opts.delete)
         paths, left = RunPaths(config.data, name), leftovers(config.data, name)
-        files = sum(path.is_file() for place in left for path in place.pages.glob("*"))
+        files = sum(path.is_file() for p in left for place in (p.pages, p.items) for path in place.glob("*"))
         async with self.client() as client:
             run = await self._unused_run(client, name, files, may_be_gone=opts.pages and bool(left))
             what = f"run {name}" if run else f"what is left of run {name}"

@@ -34,6 +34,7 @@ from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.ownership import ShardNumber
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
+from crawlproj.model.run import RunPaths
 from crawlproj.model.urls import domain_of
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
@@ -181,6 +182,10 @@ class ShardProcess:
         run = await open_run()
         run_map = await run.read_map()
         if self._config.scheduler_flush_on_start and not run_map.alive:
+            # Not at module level: it imports what only parsers need.
+            from crawlproj.storage.aside import set_aside
+
+            set_aside(RunPaths(self._config.data, name))
             await run.delete()
             run = await open_run()
             run_map = await run.read_map()

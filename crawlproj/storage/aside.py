@@ -1,4 +1,4 @@
-"""What deleted runs leave on disk: their pages are kept under another name, so that no new run shows them."""
+"""What deleted runs leave on disk: it is kept under another name, so that no new run shows it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _WORKING_FILES = ("logs", "metrics", "spills", "supervisor.lock", "world.json", 
 
 
 def set_aside(paths: RunPaths) -> RunPaths | None:
-    """Move pages and dead letters of a deleted run; returns where they are now, None if there were none."""
-    kept = [place for place in (paths.pages, paths.deadletters) if place.is_dir() and any(place.iterdir())]
+    """Move what a deleted run has stored, and its dead letters; returns where it is now, None without any."""
+    stored = (paths.pages, paths.items, paths.deadletters)
+    kept = [place for place in stored if place.is_dir() and any(place.iterdir())]
     return _move([*kept, *(path for path in [paths.report] if kept and path.exists())], paths)
 
 
 def set_aside_others(paths: RunPaths, run_id: int) -> RunPaths | None:
-    """Move the pages of all but the run with this id: they are of deleted runs of the same name."""
-    return _move(foreign(paths.pages, run_id) if paths.pages.is_dir() else [], paths)
+    """Move pages and items of all but the run with this id: they are of deleted runs of the same name."""
+    return _move([*foreign(paths.pages, run_id), *foreign(paths.items, run_id)], paths)
 
 
 def remove_working_files(paths: RunPaths) -> None:
@@ -37,8 +38,8 @@ def remove_working_files(paths: RunPaths) -> None:
 
 
 def remove_stored(paths: RunPaths) -> None:
-    """Remove the pages, dead letters and report of a run."""
-    _remove([paths.pages, paths.deadletters, paths.report])
+    """Remove the pages, items, dead letters and report of a run."""
+    _remove([paths.pages, paths.items, paths.deadletters, paths.report])
     _remove_if_empty(paths.directory)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ pages = st.builds(
     error=texts,
     sitemap_level=numbers,
     hops=numbers,
+    items=st.lists(texts, max_size=2),
 )
 
 
@@ -54,6 +56,16 @@ def test_a_page_that_is_tried_again_is_the_same_page() -> None:
     page = a_page(b"word")
 
     assert unpack(b"failed 2 " + pack(page)) == page
+
+
+def test_only_items_make_an_envelope_longer_than_parsers_without_items_can_read() -> None:
+    fields = len(msgspec.msgpack.decode(pack(a_page(b"word"))[1:]))
+
+    with_items = a_page(b"")
+    with_items.items, with_items.is_bare = ["{}"], True
+
+    assert fields == 17
+    assert unpack(pack(with_items)) == with_items
 
 
 def test_a_large_plain_body_travels_compressed() -> None:

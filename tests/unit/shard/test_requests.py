@@ -182,3 +182,22 @@ def test_a_request_that_is_not_filtered_has_a_mark_of_its_own(spider: Shop) -> N
     )
 
     assert (len(filtered), len(free)) == (1, 3)
+
+
+def test_a_start_request_is_admitted_once_by_all_shards_and_restarts_and_its_copies_are_not_it(
+    spider: Shop,
+) -> None:
+    fingerprinter = RequestFingerprinter.from_crawler(get_crawler())
+
+    def mark(**meta: object) -> int:
+        request = Request("https://a.test/", dont_filter=True, meta=meta)
+        return candidate_of(request, spider, fingerprinter).mark
+
+    started = mark(is_start_request=True)
+    plain = candidate_of(Request("https://a.test/"), spider, fingerprinter).mark
+
+    assert mark(is_start_request=True) == started != plain
+    # A callback that copies the meta of its response, or a retry.
+    copies = {mark(is_start_request=True, crawl_settlement=None) for _ in range(2)}
+    others = {mark() for _ in range(2)}
+    assert len({started, plain, *copies, *others}) == 6
