@@ -1,4 +1,4 @@
-"""`scrapy pages`, typed as a person would: on files alone, with a Redis that is not there."""
+"""`scrapy pages` and `scrapy items`, as a person types them: on files alone, without a Redis."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,19 +30,29 @@ Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def pages(
+def pages(scrapy_of: Callable[[str], Typed]) -> Typed:
+    return scrapy_of("pages")
+
+
+@pytest.fixture
+def items(scrapy_of: Callable[[str], Typed]) -> Typed:
+    return scrapy_of("items")
+
+
+@pytest.fixture
+def scrapy_of(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Typed]:
-    """Runs `scrapy pages` in this process: exit code, output, errors."""
+) -> Iterator[Callable[[str], Typed]]:
+    """Runs a command in this process: exit code, output, errors."""
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "crawlproj.settings")
 
-    def run(*typed: str) -> tuple[int, str, str]:
+    def run(command: str, *typed: str) -> tuple[int, str, str]:
         capfd.readouterr()
         with pytest.raises(SystemExit) as left:
             execute(
                 [
-                    *("scrapy", "pages", *typed, "--set=REDIS_URL=redis://127.0.0.1:1/0"),
+                    *("scrapy", command, *typed, "--set=REDIS_URL=redis://127.0.0.1:1/0"),
                     f"--set=CRAWL_DATA={tmp_path}",
                 ]
             )
@@ -50,7 +61,7 @@ def pages(
         return int(left.value.code or 0), out, err
 
     before = dict(os.environ)
-    yield run
+    yield lambda command: partial(run, command)
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
 
@@ -316,3 +327,64 @@ def test_help_ends_in_examples_a_line_each(pages: Typed) -> None:
     examples = out.partition("examples:\n")[2].splitlines()
     assert len(examples) > 1
     assert all(line.startswith("  scrapy pages") for line in examples)
+
+
+@pytest.fixture
+def scraped(tmp_path: Path) -> Path:
+    """A run with three items of different shapes."""
+    texts = [
+        '{"title":"A","price":1}',
+        '{"title":"B","price":2.5,"tags":["x"]}',
+        '{"title":"C","a;b":{"n":1}}',
+    ]
+    writer = SegmentWriter(tmp_path / "runs" / "web" / "pages", "p", ["parquet"])
+    page = Page("http://a.test/", "web", "a.test", 0, 0, 0, 0, items=texts, is_bare=True)
+    writer.append(None, page)
+
+    async def record(segment: str, rows: int) -> None:
+        pass
+
+    asyncio.run(writer.commit(record))
+    return tmp_path
+
+
+def test_items_are_a_table_of_their_keys(scraped: Path, items: Typed) -> None:
+    _, table, _ = items()
+    _, count, _ = items("--count")
+    _, lines, _ = items("--format", "csv", "--columns", "title,price")
+
+    assert table.splitlines()[0].split() == ["title", "price", "tags", "a;b"]
+    assert count == "3\n"
+    assert lines.split() == ["title,price", "A,1", "B,2.5", "C,"]
+
+
+def test_items_are_exported_as_they_are_or_as_a_table_of_types(scraped: Path, items: Typed) -> None:
+    for name in ("out.jsonl", "out.parquet"):
+        assert items("--output", str(scraped / name))[0] == EXIT_OK
+
+    first, *_ = (scraped / "out.jsonl").read_text().splitlines()
+    assert first == '{"title":"A","price":1}'
+    assert pq.read_table(scraped / "out.parquet").to_pylist() == [
+        {"title": "A", "price": 1.0, "tags": None, "a_b": None},
+        {"title": "B", "price": 2.5, "tags": ["x"], "a_b": None},
+        {"title": "C", "price": None, "tags": None, "a_b": '{"n":1}'},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (["--run", "nope"], "Run 'nope' has no items in .*nope.* yet; runs with items: web"),
+        (["--columns", "tilte"], "No item has 'tilte'; there are: title, price, tags, a;b"),
+        (["--output", "{tmp}/x.warc.gz"], r"WARC is for pages; use \.parquet, \.jsonl or \.csv"),
+        (["--output", "{tmp}/x.xls"], r"use one of \.parquet"),
+    ],
+)
+def test_a_mistake_with_items_is_one_line(
+    scraped: Path, items: Typed, tmp_path: Path, typed: list[str], says: str
+) -> None:
+    code, out, err = items(*(word.replace("{tmp}", str(tmp_path)) for word in typed))
+
+    assert code == EXIT_USAGE
+    [line] = (out + err).splitlines()
+    assert re.search(says, line)
