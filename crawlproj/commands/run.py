@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 from crawlproj import profiles
 from crawlproj.config.rules import RULES
 from crawlproj.console import spoken
-from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, NoSeeds
+from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, NoSeeds, RunFinished
 from crawlproj.frontier.scope import list_sites
-from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import suffixes
 from crawlproj.redisio.client import RedisClient
@@ -32,6 +31,7 @@ from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.limits import raise_file_limit
 from crawlproj.supervisor.plan import Range, amount_from, parsers_from
 from crawlproj.supervisor.progress import scope_phrase, start_phrase
+from crawlproj.supervisor.restart import restart
 
 if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
@@ -89,6 +89,7 @@ class Command(RuledCommand):
   cat urls | scrapy run - --max-pages 1000           from standard input, at most 1,000 pages
   scrapy run one-site                                a profile: profiles/NAME.toml, or a shipped one
   scrapy run                                         resume an interrupted run
+  scrapy run seeds.txt --restart                     crawl a run again from the start
   scrapy run --join --shards 2                       add two shards to a run that is running
   scrapy run --change -s DOWNLOAD_DELAY=5            slow a run down, also while it runs
   scrapy run --simweb 40                             a simulated web of 40 domains, checked by its own log"""
@@ -112,6 +113,12 @@ class Command(RuledCommand):
             "--skip-invalid",
             action="store_true",
             help="leave out invalid seeds; otherwise they stop the start",
+        )
+        parser.add_argument(
+            "--restart",
+            action="store_true",
+            help="crawl again from the start: forget the URLs, limits and rules of the run, and keep what it "
+            "stored under another name",
         )
         parser.add_argument("--join", action="store_true", help="add processes to a run that is running")
         parser.add_argument(
@@ -164,9 +171,14 @@ class Command(RuledCommand):
         parsers = parsers_from(opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1)
         name = profile.run if profile and not opts.run else self.run_name(opts)
         sources = self.seed_sources(profile.seeds if profile else args)
+        if opts.restart and opts.join:
+            raise BadArgument("--restart begins a run again, --join helps one that runs: give one of them.")
         if opts.spider:
             self.config_of(opts.spider)
+            name = opts.run or self.config().run or opts.spider
         elif not (sources or opts.join or opts.simweb):
+            if opts.restart:
+                raise NoSeeds(f"To crawl run {name!r} again, give its seeds, too, or its --spider.")
             asyncio.run(self._require_run(name))
         asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=opts.skip_invalid))
         config = self.config()
@@ -285,9 +297,11 @@ class Command(RuledCommand):
         from crawlproj.storage.aside import set_aside_others
         from crawlproj.supervisor.children import LogFiles
         from crawlproj.supervisor.crawl import Crawl
-        from crawlproj.supervisor.summary import ended_fruitless, summary_of
+        from crawlproj.supervisor.summary import complete, ended_fruitless, summary_of
 
         config = self.config()
+        if opts.restart:
+            await self._restart(client, opts, spec.run)
         found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
         run = await found
         run.watch()
@@ -301,6 +315,9 @@ class Command(RuledCommand):
         counters = await run.read_counters()
         if not counters.admitted and spider == "web":
             raise _no_seeds(run.name)
+        was_finished = await run.state() == RunState.FINISHED and not counters.is_left
+        if was_finished and spider == "web":
+            raise RunFinished(run.name, spider)
         limits = await set_limits(run, spec.limits)
         await (join(run, spec.shards) if opts.join else run.set_shards(spec.shards))
         paths = RunPaths(config.data, run.name)
@@ -331,18 +348,19 @@ class Command(RuledCommand):
             say(f"run {run.name} {scope_phrase(config, await list_sites(client, run.name, run.partitions))}")
         result = await crawl.run()
         status = result.status
-        status["data"], status["pages"] = str(paths.directory), str(paths.pages)
-        status["pages_fetched"] = status["fetched"]
-        status["failed_by_reason"] = {
-            reason: count for reason, count in status["by_reason"].items() if outcome_of(reason) == "failed"
-        }
-        fetched = max(0, status["fetched"] - counters.fetched)
-        status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
+        complete(status, paths, spider, counters.fetched)
+        if was_finished and result.code == 0 and status["admitted"] == counters.admitted:
+            raise RunFinished(run.name, spider)
         if result.failure is None:
             self._print(opts, summary_of(status, joined=opts.join))
             if result.code == 0 and ended_fruitless(status):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
+
+    async def _restart(self, client: RedisClient, opts: argparse.Namespace, name: str) -> None:
+        if earlier := await restart(client, name, self.config()):
+            what = f"what it had stored is kept in {earlier.directory}"
+            self._print(opts, f"run {name} begins again; {what}, to see it: scrapy pages --run {earlier.run}")
 
     async def _restore(self, run: Run, watch: RulesWatch, sources: Sequence[SeedSource]) -> None:
         """Restore what Redis may have lost."""

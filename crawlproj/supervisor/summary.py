@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from crawlproj.model.records import outcome_of
+from crawlproj.model.run import RunPaths
 from crawlproj.runs import RunState
 from crawlproj.runs.reasons import failure_lines, is_fruitless
 
@@ -11,6 +13,19 @@ from crawlproj.runs.reasons import failure_lines, is_fruitless
 def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:
     """Return how the run ended, what failed and why, where its pages are, and how to resume it."""
     return "\n".join([_how(status), *_failures(status), *_pages(status), *_resuming(status, joined)])
+
+
+def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_before: int) -> None:
+    """Add to the status what only its end shows."""
+    status["spider"] = spider
+    status["data"], status["pages"] = str(paths.directory), str(paths.pages)
+    status["items_directory"] = str(paths.items)
+    status["pages_fetched"] = status["fetched"]
+    status["failed_by_reason"] = {
+        reason: count for reason, count in status["by_reason"].items() if outcome_of(reason) == "failed"
+    }
+    fetched = max(0, status["fetched"] - fetched_before)
+    status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
 
 
 def ended_fruitless(status: dict[str, Any]) -> bool:
@@ -51,6 +66,8 @@ def _failures(status: dict[str, Any]) -> list[str]:
 
 
 def _pages(status: dict[str, Any]) -> list[str]:
+    if status["spider"] != "web":
+        return [f"{status['items']:,} items are in {status['items_directory']}"]
     stored, where = status["pages_stored"], status["pages"]
     if ended_fruitless(status):
         return [f"{stored:,} rows in {where} say why each URL has no page."] if stored else []

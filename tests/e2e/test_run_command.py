@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN
+from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from tests.e2e.conftest import PATIENCE_S, PROJECT
@@ -109,6 +109,29 @@ def test_a_new_run_does_not_show_the_pages_of_a_deleted_one(
     assert not old.exists()
 
 
+def test_a_finished_run_says_so_and_restarted_it_is_crawled_again(
+    scrapy: Scrapy, echo: Any, tmp_path: Path
+) -> None:
+    command = ("run", f"{echo.url}/page", "--shards", "1", "--parsers", "1")
+    assert scrapy(*command).wait() == 0
+
+    again = scrapy(*command)
+    code = again.wait()
+    seeds = scrapy("run", "--restart")
+    restarted = scrapy(*command, "--restart")
+
+    assert code == EXIT_FINISHED, again.log
+    assert "Run 'web' has finished, and there is nothing new to fetch" in again.log
+    assert "scrapy run SEEDS --run web --restart" in again.log
+    # Nothing is deleted by a restart that cannot start.
+    assert (seeds.wait(), "give its seeds, too" in seeds.log) == (EXIT_NO_SEEDS, True)
+    assert restarted.wait() == 0, restarted.log
+    [earlier] = re.findall(r"to see it: scrapy pages --run (\S+)", restarted.log)
+    for run in ("web", earlier):
+        assert [page["url"] for page in read_pages(tmp_path / "data" / "runs" / run)] == [f"{echo.url}/page"]
+    assert len(echo.asked()) == 2
+
+
 def test_a_running_run_is_not_started_twice(
     scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -157,6 +180,7 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
         (["broad", "seeds.txt"], "'broad' is a profile with its own seeds"),
         (["missing.toml"], "Cannot read the profile 'missing.toml'"),
         (["--join"], "There is no run 'web' here"),
+        (["--join", "--restart"], "give one of them"),
         (["-s", "CRAWL_LEASE_SECONDS=long", "http://127.0.0.1/"], "CRAWL_LEASE_SECONDS='long'"),
         (
             ["http://127.0.0.1/", "-s", "CONCURRENT_REQUESTS=9999", "-s", "CRAWL_IDLE_CONNECTIONS=100000"],
