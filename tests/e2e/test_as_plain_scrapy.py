@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from crawlproj.storage import read_items
+
 pytestmark = pytest.mark.e2e
 
 #: A spider with middlewares, a pipeline, an extension that counts signals, and callbacks of all kinds.
@@ -166,6 +168,10 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
     assert len(items["run"]) == 15
     assert sum('"through": "middleware"' in item for item in items["run"]) == 11
     assert comparable(counts["run"]["signals"]) == comparable(counts["plain"]["signals"])
+    # Those of start() are not stored with the run, which is counted, and logged once.
+    assert len(list(read_items(tmp_path / "data" / "runs" / "mine"))) == 15 - 2
+    assert counts["run"]["stats"].pop("items/without_page") == 2
+    counts["run"]["stats"]["log_count/WARNING"] -= 1
     assert comparable(counts["run"]["stats"]) == comparable(counts["plain"]["stats"])
 
 
