@@ -246,7 +246,7 @@ class Command(RuledCommand):
         async with self.client() as client:
             if opts.join:
                 return await self._crawl(client, opts, spec)
-            async with self._sole_supervisor(client, spec):
+            async with self._sole_supervisor(client, opts, spec):
                 return await self._crawl(client, opts, spec)
 
     async def _crawl_simweb(self, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
@@ -257,7 +257,7 @@ class Command(RuledCommand):
         async with self.client() as client:
             spec.run = opts.run or await fresh_run_name(client, "simweb")
             directory = RunPaths(self.config().data, spec.run).directory
-            async with self._sole_supervisor(client, spec):
+            async with self._sole_supervisor(client, opts, spec):
                 world = directory / "world.json"
                 # An interrupted run is resumed on the same web, at the same addresses.
                 world_spec = WorldSpec.wild(domains=opts.simweb, pages_per_domain=25)
@@ -282,8 +282,10 @@ class Command(RuledCommand):
         return result
 
     @asynccontextmanager
-    async def _sole_supervisor(self, client: RedisClient, spec: RunSpec) -> AsyncIterator[None]:
-        """Claim the run, then wait for processes a killed supervisor left behind."""
+    async def _sole_supervisor(
+        self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec
+    ) -> AsyncIterator[None]:
+        """Claim the run, then wait for processes a killed supervisor left behind; delete it to --restart."""
         config = self.config()
         with claim_run(RunPaths(config.data, spec.run).directory, spec.run):
             if await Run(client, spec.run, 1).state():
@@ -291,6 +293,10 @@ class Command(RuledCommand):
                 within_s = config.shard_lease_seconds + config.drain_seconds
                 await wait_for_leftovers(run, within_s, lambda text: print(text, file=sys.stderr, flush=True))
                 await reset_joined(run)
+            if opts.restart and (earlier := await restart(client, spec.run, config)):
+                kept = f"what it had stored is kept in {earlier.directory}"
+                see = f"to see it: scrapy pages --run {earlier.run}"
+                self._print(opts, f"run {spec.run} begins again; {kept}, {see}")
             yield
 
     async def _crawl(self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
@@ -300,8 +306,6 @@ class Command(RuledCommand):
         from crawlproj.supervisor.summary import complete, ended_fruitless, summary_of
 
         config = self.config()
-        if opts.restart:
-            await self._restart(client, opts, spec.run)
         found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
         run = await found
         run.watch()
@@ -347,8 +351,7 @@ class Command(RuledCommand):
         if spider == "web":
             say(f"run {run.name} {scope_phrase(config, await list_sites(client, run.name, run.partitions))}")
         result = await crawl.run()
-        status = result.status
-        complete(status, paths, spider, counters.fetched)
+        status = complete(result.status, paths, spider, counters.fetched)
         if was_finished and result.code == 0 and status["admitted"] == counters.admitted:
             raise RunFinished(run.name, spider)
         if result.failure is None:
@@ -356,11 +359,6 @@ class Command(RuledCommand):
             if result.code == 0 and ended_fruitless(status):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
-
-    async def _restart(self, client: RedisClient, opts: argparse.Namespace, name: str) -> None:
-        if earlier := await restart(client, name, self.config()):
-            what = f"what it had stored is kept in {earlier.directory}"
-            self._print(opts, f"run {name} begins again; {what}, to see it: scrapy pages --run {earlier.run}")
 
     async def _restore(self, run: Run, watch: RulesWatch, sources: Sequence[SeedSource]) -> None:
         """Restore what Redis may have lost."""

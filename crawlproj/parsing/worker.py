@@ -75,8 +75,7 @@ class Parser:
         self._metrics = metrics or Metrics()
         self._queue = PageQueue(run.client, run.name)
         paths = RunPaths(config.data, run.name)
-        self._directory = directory = paths.pages
-        self._directories = (paths.pages, paths.items)
+        self._directories = (pages := paths.pages), paths.items
         self._dead_letters = DeadLetters(run.client, run.name, paths.deadletters)
         self._config = config
         self._extract_options = ExtractOptions(config)
@@ -88,7 +87,7 @@ class Parser:
         self._clock = clock
         self._run_id = run.created_ms
         self._client = run.client
-        self._segment = SegmentWriter(directory, name, config.page_store, run_id=run.created_ms, clock=clock)
+        self._segment = SegmentWriter(pages, name, config.page_store, run_id=run.created_ms, clock=clock)
         #: Counters of the run that the open segment will add to: links admitted and refused, pages truncated.
         self._segment_counts: Counter[str] = Counter()
         self._outlinks = Outlinks(run, config, name, self._segment_counts, clock)
@@ -96,10 +95,7 @@ class Parser:
         self._heartbeat_s = float("-inf")
         self._started_s = self._logged_s = clock()
         self._logged_pages = 0
-        self._pages = 0
-        self._batch = 0
-        self._links = 0
-        self._errors = 0
+        self._pages = self._batch = self._links = self._errors = 0
 
     @property
     def heartbeat_age_s(self) -> float:
@@ -115,7 +111,7 @@ class Parser:
         If it raises or is cancelled, its pages are returned to the queue once it has missed heartbeats for
         CRAWL_SHARD_LEASE_SECONDS.
         """
-        logger.info("parser %s started, storing pages in %s", self._name, self._directory)
+        logger.info("parser %s started, storing pages in %s", self._name, self._directories[0])
         await self._begin()
         # Idle at first: the blocking connection is opened now, not in the middle of a crawl.
         over, idle, soon, admitting = False, True, 0, False

@@ -18,7 +18,6 @@ from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
 from crawlproj.download.client import client_of, connections_of
 from crawlproj.errors import (
-    EXIT_NOTHING_FETCHED,
     BadArgument,
     CannotStart,
     CrawlError,
@@ -38,8 +37,7 @@ from crawlproj.model.run import RunPaths
 from crawlproj.model.urls import domain_of
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
-from crawlproj.runs import Leader, Run, RunState, status_of
-from crawlproj.runs.reasons import failure_lines, is_fruitless
+from crawlproj.runs import Leader, Run, RunState
 from crawlproj.runs.rules import foresee, given_rules, is_given
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.shard import seams
@@ -55,10 +53,12 @@ from crawlproj.shard.background import (
 from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
+from crawlproj.shard.ending import report_end
 from crawlproj.shard.kept import KeptRequests
 from crawlproj.shard.obedience import Obedience, obey
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
+from crawlproj.shard.resumption import Resumption
 from crawlproj.shard.start_urls import read_start_urls
 from crawlproj.shard.stock import StockFetches
 from crawlproj.shard.ways import choose_way
@@ -85,9 +85,7 @@ class ShardProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._progress: ProgressLog | None = None
         self._restore_collector: Callable[[], None] = lambda: None
-        #: How many URLs the run had when we opened it; None: it could not be opened.
-        self._admitted_before: int | None = None
-        self._was_finished = False
+        self._resumption = Resumption(crawler)
 
     @property
     def _engine(self) -> ExecutionEngine:
@@ -219,16 +217,7 @@ class ShardProcess:
         metrics.heartbeat_age_seconds = lambda: feed.heartbeat_age_s
         self._telemetry.start(self._config, run, "shard", feed.number.number)
         self._telemetry.heartbeat.descriptors.add_source(lambda: connections_of(self._crawler))
-        counters = await run.read_counters()
-        self._was_finished = await run.state() == RunState.FINISHED and not counters.is_left
-        self._admitted_before = counters.admitted
-        if counters.admitted and self._crawler.settings["FEEDS"]:
-            logger.info(
-                "run %s is resumed: feeds (-O, -o) get what is scraped from now on; all its items: "
-                "scrapy items --run %s",
-                run.name,
-                run.name,
-            )
+        await self._resumption.begin(run)
         # Not by a child of `scrapy run`, which has done so: a run stopped meanwhile must stay stopped.
         if not self._config.supervisor:
             alive = (await run.read_map()).alive.values()
@@ -368,9 +357,7 @@ class ShardProcess:
         logger.warning("downloads in flight were aborted after CRAWL_DRAIN_SECONDS=%g", seconds)
 
     async def close(self, reason: str) -> None:
-        if self._admitted_before != 0:
-            # Not opened, or resumed: what is in them is not ours to empty.
-            seams.keep_feeds(self._crawler)
+        self._resumption.keep_feeds()
         own = asyncio.current_task()
         others = [task for task in self._tasks if task is not own]
         for task in others:
@@ -384,7 +371,10 @@ class ShardProcess:
                 if self._leader is not None:
                     await self._leader.step_down()
                 if reason == RunState.FINISHED:
-                    await self._report_end()
+                    if await self._resumption.was_for_nothing(self._run):
+                        self._fail(RunFinished(self._run.name, self._spider.name))
+                    elif isinstance(self._spider, PageSpider) and self._spider.is_single:
+                        await report_end(self._run)
                     await self._delete_if_last()
             except CrawlError as exc:
                 logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
@@ -394,26 +384,6 @@ class ShardProcess:
         if self._client is not None:
             await self._client.close()
         self._restore_collector()
-
-    async def _report_end(self) -> None:
-        """Say what failed, if this process was the whole crawl: without a single page, exit with code 9.
-
-        A run that was finished before and has got nothing new is an error.
-        """
-        if self._was_finished and (await self._run.read_counters()).admitted == self._admitted_before:
-            self._fail(RunFinished(self._run.name, self._spider.name))
-            return
-        spider = self._spider
-        if not (isinstance(spider, PageSpider) and spider.is_single) or not await self._run.state():
-            return
-        status = await status_of(self._run)
-        if is_fruitless(status):
-            why = "; ".join(line.strip() for line in failure_lines(status, all_kinds=True))
-            logger.error("no seed could be fetched: %s", why)
-            seams.exit_with(EXIT_NOTHING_FETCHED)
-        elif status["failed"]:
-            why = "; ".join(line.strip() for line in failure_lines(status))
-            logger.warning("%d URLs failed, most often: %s", status["failed"], why)
 
     async def _delete_if_last(self) -> None:
         """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""

@@ -15,8 +15,8 @@ def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:
     return "\n".join([_how(status), *_failures(status), *_pages(status), *_resuming(status, joined)])
 
 
-def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_before: int) -> None:
-    """Add to the status what only its end shows."""
+def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_before: int) -> dict[str, Any]:
+    """Add to *status* what only the end of a run shows."""
     status["spider"] = spider
     status["data"], status["pages"] = str(paths.directory), str(paths.pages)
     status["items_directory"] = str(paths.items)
@@ -26,6 +26,7 @@ def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_befor
     }
     fetched = max(0, status["fetched"] - fetched_before)
     status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
+    return status
 
 
 def ended_fruitless(status: dict[str, Any]) -> bool:

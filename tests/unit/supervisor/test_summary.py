@@ -29,6 +29,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "pages_queued": 0,
         "pages_being_parsed": 0,
         "pages_stored": 3,
+        "spider": "web",
         "pages_cut": 0,
         "pages": "data/runs/news/pages",
     } | changes
