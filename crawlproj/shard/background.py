@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from scrapy.statscollectors import StatsCollector
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError
+from crawlproj.errors import CrawlError, NoSeeds
 from crawlproj.frontier.feed import Feed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.runs import Leader, Run, RunState
