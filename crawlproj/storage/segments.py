@@ -256,8 +256,10 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
                     sync_directory(part.parent)
                     logger.warning("recovered a committed segment: %s", part.name)
             elif match["parser"] not in living and (lock := lock_file(part)) is not None:
-                part.unlink(missing_ok=True)
-                os.close(lock)
+                try:
+                    part.unlink(missing_ok=True)
+                finally:
+                    os.close(lock)
                 logger.warning(
                     "removed an uncommitted segment, its pages will be parsed again: %s", part.name
                 )

@@ -43,8 +43,9 @@ _SETTINGS = {
     "CRAWL_LOG": "text",
 }
 _COMMAND_S = 60.0
-#: A supervisor that meets no Redis at its start says so at once; whoever started it tries again.
-_AT_START_S = 5.0
+#: What a supervisor says when it has begun. One that meets no Redis before that says so; whoever started it
+#: tries again.
+_BEGUN = f"run {RUN}: "
 
 
 def world_of(seed: int, pages: int) -> WorldSpec:
@@ -98,7 +99,7 @@ class Crawl:
     # -- the supervisor --
 
     def start(self) -> None:
-        self._started_s = time.monotonic()
+        self._started_s, self._words_before = time.monotonic(), len(self._output("supervisor"))
         self._supervisor = self.scrapy(
             *("run", str(self._seeds), "--run", RUN, "--json"),
             *("--shards", str(SHARDS), "--parsers", f"{PARSERS}..{PARSERS}"),
@@ -127,7 +128,8 @@ class Crawl:
             state = self._last_state()
             if code == 0 and state:
                 return state
-            has_no_redis = code == EXIT_REDIS and time.monotonic() - self._started_s < _AT_START_S
+            has_begun = _BEGUN in self._output("supervisor")[self._words_before :]
+            has_no_redis = code == EXIT_REDIS and not has_begun
             is_refused = code == EXIT_SHARD_TAKEN and self._started_s < self.joined_until_s
             if has_no_redis or is_refused:
                 await asyncio.sleep(1)
@@ -150,7 +152,8 @@ class Crawl:
         return " / ".join(lines[-2:])
 
     def _output(self, log: str) -> str:
-        return (self.folder / f"{log}.out").read_text(errors="replace")
+        path = self.folder / f"{log}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     # -- processes and commands --
 
