@@ -1,10 +1,10 @@
 """Does what a document says: types the commands of its ``console`` blocks and compares what they print.
 
-A block is a terminal as a reader sees it: ``$ `` before a command, ``> `` before its further lines, ``^C`` for
-Ctrl-C, and below it what is printed. ``...`` stands for any text within a line, alone for any lines. The word after
-``console`` names the terminal; it stays open until the end of the document. Every command must end with code 0 before
-the next one in its terminal. It may run on beside other terminals if its own continues with ``^C``, or with a block
-that begins with what it prints later.
+A block is a terminal as a reader sees it: ``$ `` before a command, ``> `` before its further lines, ``^C``
+for Ctrl-C, and below it what is printed. ``...`` stands for any text within a line, alone for any lines. The
+word after ``console`` names the terminal; it stays open until the end of the document. Every command must end
+with code 0 before the next one in its terminal. It may run beside other terminals if its own continues with
+``^C``, or with a block that begins with what it prints later.
 """
 
 from __future__ import annotations

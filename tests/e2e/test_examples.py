@@ -17,7 +17,10 @@ from tests.ports import HeldPorts
 pytestmark = pytest.mark.e2e
 
 PROJECT = Path(__file__).parents[2]
-DOCUMENTS = ["docs/tutorial.md", *(str(page.relative_to(PROJECT)) for page in PROJECT.glob("examples/*/*.md"))]
+DOCUMENTS = [
+    "docs/tutorial.md",
+    *(str(page.relative_to(PROJECT)) for page in PROJECT.glob("examples/*/*.md")),
+]
 #: What a reader has; not what is made on the way.
 COPIED = ("crawlproj", "examples", "scrapy.cfg", "scrapyd.conf")
 PORT = re.compile(r"\b(?:8421|8422|6390)\b")
@@ -38,7 +41,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if page.is_file() and page.suffix != ".pyc":
                 (copy / page.relative_to(PROJECT)).parent.mkdir(exist_ok=True)
                 (copy / page.relative_to(PROJECT)).write_text(
-                    PORT.sub(lambda found: others.setdefault(found[0], str(ports.hold())), page.read_text("utf-8"))
+                    PORT.sub(
+                        lambda found: others.setdefault(found[0], str(ports.hold())), page.read_text("utf-8")
+                    )
                 )
         yield copy
 

@@ -17,16 +17,23 @@ from crawlproj.config import Config
 from crawlproj.observe.metrics import METRICS, RUN_METRICS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "benchmarks/README.md"])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+        ROOT / "benchmarks/README.md",
+    ]
+)
 #: These also name what is gone.
 HISTORY = [ROOT / "CHANGELOG.md", *ROOT.glob("docs/decisions/0009-*.md")]
 CURRENT = [page for page in PAGES if page not in HISTORY]
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-BLOCK = re.compile(r"^ *```\w*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```[\w ]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 INDENTED = re.compile(r"^    (\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
-FOLDERS = ("benchmarks", "crawlproj", "deploy", "docs", "tests")
+FOLDERS = ("benchmarks", "crawlproj", "deploy", "docs", "examples", "tests")
 #: The name of a file or folder alone, and one within a command line.
 PATH = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)*(?:\.(?:py|lua|md|toml|yml|svg|conf)|/)")
 PATH_WITHIN = re.compile(rf"\b(?:{'|'.join(FOLDERS)})/[\w./-]+\.(?:py|md|toml|yml)")
