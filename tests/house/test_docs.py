@@ -38,7 +38,7 @@ FOLDERS = ("benchmarks", "crawlproj", "deploy", "docs", "examples", "tests")
 PATH = re.compile(r"[\w-][\w.-]*(?:/[\w.-]+)*(?:\.(?:py|lua|md|toml|yml|svg|conf)|/)")
 PATH_WITHIN = re.compile(rf"\b(?:{'|'.join(FOLDERS)})/[\w./-]+\.(?:py|md|toml|yml)")
 #: A word in capitals stands for something else; people make the others.
-PLACEHOLDER = re.compile(r"\b[A-Z]{2,}(\b|_)|^(secrets|data)/|news\.toml")
+PLACEHOLDER = re.compile(r"\b[A-Z]{2,}(\b|_)|^(secrets|data)/|news\.toml|spiders/products\.py")
 OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 SCRAPY = re.compile(r"(?<![\w./-])(?<!from )(?:scrapy|crawlproj) ([a-z]+)([^|;&]*)")
 MAKE = re.compile(r"(?:^|[;&] *)make +([a-z-]*)((?: *[A-Z]+=(?:\"[^\"]*\"|\S*))*)")
