@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,36 +22,50 @@ DOCUMENTS = [
     "docs/tutorial.md",
     *(str(page.relative_to(PROJECT)) for page in PROJECT.glob("examples/*/*.md")),
 ]
-#: What a reader has; not what is made on the way.
-COPIED = ("crawlproj", "examples", "scrapy.cfg", "scrapyd.conf")
+#: At once; most of the time they wait.
+AT_ONCE = 3
 PORT = re.compile(r"\b(?:8421|8422|6390)\b")
 #: What would change the commands.
 FOREIGN = re.compile(r"CRAWL_|REDIS_|SCRAPY_|PYTHON|VIRTUAL_ENV|NO_COLOR|COLUMNS")
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of this checkout with its environment, and ports that nobody else uses."""
-    copy = tmp_path_factory.mktemp("checkout")
-    for name in COPIED:
-        (shutil.copytree if (PROJECT / name).is_dir() else shutil.copy2)(PROJECT / name, copy / name)
+def followed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Path]]]:
+    """The documents under test, each being followed in a checkout of its own; the result is that checkout."""
+    with HeldPorts() as ports, ThreadPoolExecutor(AT_ONCE) as readers:
+        yield {
+            document: readers.submit(read, document, copied(tmp_path_factory.mktemp("checkout"), ports))
+            for document in DOCUMENTS
+            if any(document in test.name for test in request.session.items)
+        }
+
+
+def copied(copy: Path, ports: HeldPorts) -> Path:
+    """Copy what a reader has into *copy*, with its environment and ports that nobody else uses."""
+    shutil.copytree(PROJECT / "crawlproj", copy / "crawlproj")
+    shutil.copy2(PROJECT / "scrapy.cfg", copy)
     (copy / ".venv").symlink_to(sys.prefix)
-    with HeldPorts() as ports:
-        others: dict[str, str] = {}
-        for page in [PROJECT / "docs/tutorial.md", *(path for path in PROJECT.glob("examples/**/*"))]:
-            if page.is_file() and page.suffix != ".pyc":
-                (copy / page.relative_to(PROJECT)).parent.mkdir(exist_ok=True)
-                (copy / page.relative_to(PROJECT)).write_text(
-                    PORT.sub(
-                        lambda found: others.setdefault(found[0], str(ports.hold())), page.read_text("utf-8")
-                    )
-                )
-        yield copy
+    others: dict[str, str] = {}
+    for path in [PROJECT / "docs/tutorial.md", *PROJECT.glob("examples/**/*.*")]:
+        if path.is_file() and path.suffix != ".pyc":
+            text = PORT.sub(
+                lambda found: others.setdefault(found[0], str(ports.hold())), path.read_text("utf-8")
+            )
+            target = copy / path.relative_to(PROJECT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, "utf-8")
+    return copy
+
+
+def read(document: str, checkout: Path) -> Path:
+    environment = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
+    environment["PATH"] = f"{checkout / '.venv' / 'bin'}:{environment['PATH']}"
+    follow((checkout / document).read_text("utf-8"), checkout, environment)
+    return checkout
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_document_does_what_it_says(document: str, checkout: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
-    environment["PATH"] = f"{checkout / '.venv' / 'bin'}:{environment['PATH']}"
-
-    follow((checkout / document).read_text("utf-8"), checkout, environment)
+def test_a_document_does_what_it_says(document: str, followed: dict[str, Future[Path]]) -> None:
+    followed[document].result()
