@@ -20,7 +20,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def main() -> None:
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 8421
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 28421
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=str(SITE)))
     except OSError as exc:
