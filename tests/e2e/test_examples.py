@@ -62,6 +62,8 @@ def copied(copy: Path, ports: HeldPorts) -> Path:
 def read(document: str, checkout: Path) -> Path:
     environment = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
     environment["PATH"] = f"{checkout / '.venv' / 'bin'}:{environment['PATH']}"
+    # The environment belongs to another checkout.
+    environment["PYTHONPATH"] = str(checkout)
     follow((checkout / document).read_text("utf-8"), checkout, environment)
     return checkout
 
