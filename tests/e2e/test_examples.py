@@ -14,7 +14,8 @@ import pytest
 from tests.e2e.terminals import follow
 from tests.ports import HeldPorts
 
-pytestmark = pytest.mark.e2e
+# All documents together, before the first test.
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PROJECT = Path(__file__).parents[2]
 DOCUMENTS = [
