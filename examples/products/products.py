@@ -12,11 +12,6 @@ from scrapy.http import HtmlResponse
 class ProductsSpider(scrapy.Spider):
     name = "products"
     start_urls = ("http://127.0.0.1:28421/shop/",)
-    custom_settings = {  # noqa: RUF012  # as Scrapy has it
-        # Only for a site on this machine; see examples/README.md.
-        "CRAWL_ALLOW_ADDRESSES": "127.0.0.1",
-        "DOWNLOAD_DELAY": 0.05,
-    }
 
     def parse(self, response: HtmlResponse) -> Iterator[Any]:
         yield from response.follow_all(css="li.product a", callback=self.parse_product)

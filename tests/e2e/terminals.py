@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,7 +100,8 @@ class Terminal:
 
     def close(self) -> None:
         """Kill the shell and what runs in it."""
-        os.killpg(self._shell.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.wait()
         assert self._shell.stdin is not None
         self._shell.stdin.close()
@@ -112,7 +114,9 @@ class Terminal:
             if found := re.match(pattern, text):
                 self._read += found.end()
                 return found
-            assert time.monotonic() < deadline, f"waited in vain until {what}; there is\n{text}"
+            assert self._shell.poll() is None, f"the terminal is gone before {what}; there is\n{text}"
+            has_time = time.monotonic() < deadline and not re.match(_ENDED, text)
+            assert has_time, f"waited in vain until {what}; there is\n{text}"
             time.sleep(0.02)
 
 

@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from warcio.archiveiterator import ArchiveIterator
 
 from tests.e2e.terminals import follow
 from tests.ports import HeldPorts
@@ -72,3 +74,52 @@ def read(document: str, checkout: Path) -> Path:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_document_does_what_it_says(document: str, outcomes: dict[str, Future[Path]]) -> None:
     outcomes[document].result()
+
+
+@pytest.mark.parametrize("document", ["examples/warc/README.md"])
+def test_the_archive_is_read_by_other_programs(document: str, outcomes: dict[str, Future[Path]]) -> None:
+    with (outcomes[document].result() / "tea.warc.gz").open("rb") as file:
+        kinds = Counter(record.rec_type for record in ArchiveIterator(file, check_digests="raise"))
+
+    assert kinds == {"warcinfo": 1, "response": 24, "conversion": 22, "metadata": 25}
+
+
+@pytest.mark.parametrize(
+    ("shown", "complaint"),
+    [
+        ("$ echo one\ntwo", "printed\none\n\ninstead of\ntwo"),
+        ("$ echo one", "printed\none\n\ninstead of\n"),
+        ("$ true\none", "printed\n\ninstead of\none"),
+        ("$ echo why; false\nwhy", "ended with 1:\nwhy"),
+        ("$ exit 3", "the terminal is gone"),
+    ],
+)
+def test_what_a_document_shows_wrongly_is_found(shown: str, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=re.escape(complaint)):
+        follow(f"```console\n{shown}\n```\n", tmp_path, os.environ)
+
+
+def test_a_document_may_leave_out_what_varies_and_use_several_terminals(tmp_path: Path) -> None:
+    follow(
+        """
+```console server
+$ trap 'echo closing' INT; echo opening; while [ ! -e found ]; do sleep 0.01; done; echo found
+opening
+```
+
+```console
+$ x="several
+> lines"; echo "$x"; date
+several
+lines
+...:...
+$ touch found
+```
+
+```console server
+...
+```
+""",
+        tmp_path,
+        os.environ,
+    )
