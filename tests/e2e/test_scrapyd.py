@@ -216,13 +216,15 @@ def test_jobs_are_scheduled_listed_and_drained_over_http(
     assert len(crew.pages()) == status["pages_stored"]
 
 
-def test_the_line_in_the_readme_is_a_whole_crawl(
+def test_one_job_as_documented_is_a_whole_crawl(
     in_project: tuple[Scrapyd, Scrapyd], crew_of: Callable[..., Any], wait_for: Callable[..., Any]
 ) -> None:
     server, crew = in_project[0], crew_of(SMALL)
     wait_for(server.is_up, "scrapyd is up")
     [line] = re.findall(
-        r"^curl localhost:6800/schedule.json (.*)$", (PROJECT / "README.md").read_text(), re.M
+        r"^curl localhost:6800/schedule.json (.*CRAWL_CONTACT.*)$",
+        (PROJECT / "docs/scrapyd.md").read_text(),
+        re.M,
     )
     fields = [field.split("=", 1) for field in line.replace("-d ", "").split()]
     # Not the web, and not the data of the project.
