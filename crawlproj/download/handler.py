@@ -205,9 +205,11 @@ class _ScrapyDownload(Download):
         results = self._crawler.signals.send_catch_log(
             signal=signal, request=self._request, spider=self._crawler.spider, **facts
         )
-        for _, result in results:
+        for handler, result in results:
             if isinstance(result, Failure) and isinstance(result.value, StopDownload):
                 self._stop = result.value
+                name = getattr(handler, "__qualname__", handler)
+                logger.debug("Download stopped for %s from signal handler %s", self._request, name)
 
 
 @lru_cache(maxsize=4096)

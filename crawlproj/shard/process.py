@@ -328,6 +328,9 @@ class ShardProcess:
             self._fail(error)
             reasons = {Fenced: "fenced", RedisUnreachable: "redis_unreachable"}
             reason = next((name for kind, name in reasons.items() if isinstance(error, kind)), "error")
+        elif reason == RunState.FINISHED and seams.start_failed(self._engine):
+            # As Scrapy calls it; its error is in the log.
+            reason = "start_error"
         self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
 
     async def _close_spider(self, reason: str) -> None:

@@ -124,6 +124,11 @@ def keep_feeds(crawler: Crawler) -> None:
                 slot.store_empty = False
 
 
+def start_failed(engine: ExecutionEngine) -> bool:
+    """Whether the spider's `start` raised, so that start requests may be missing."""
+    return getattr(engine, "_start_error", False)
+
+
 def stop_reactor() -> None:
     """Stop now, whatever is still in flight, as Scrapy does at a second Ctrl-C."""
     # Not at module level: importing it installs one.

@@ -69,9 +69,9 @@ class Downloads:
 
 class Output:
     async def process_start(self, start):
+        yield {"path": "from a middleware"}
         async for one in start:
             yield one
-        yield {"path": "last of start"}
 
     async def process_spider_output(self, response, result):
         async for one in result:
@@ -110,6 +110,7 @@ class Mine(CrawlSpider):
             yield Request(f"{SITE}/{path}", callback=self.on_page, errback=self.on_error)
         yield Request(SITE + "/async", callback=self.on_async)
         yield Request("http://127.0.0.1:9/rescued", callback=self.on_page)
+        raise ValueError("in start")
 
     def on_rule(self, response):
         return {"path": "rule", "text": response.meta["link_text"]}
@@ -172,6 +173,7 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
     assert len(list(read_items(tmp_path / "data" / "runs" / "mine"))) == 15 - 2
     assert counts["run"]["stats"].pop("items/without_page") == 2
     counts["run"]["stats"]["log_count/WARNING"] -= 1
+    assert counts["run"]["stats"]["finish_reason"] == "start_error"
     assert comparable(counts["run"]["stats"]) == comparable(counts["plain"]["stats"])
 
 

@@ -340,9 +340,16 @@ async def test_signals_are_sent_to_listeners(serve: Serve, new_handler: NewHandl
     ("signal", "body"), [(signals.headers_received, b""), (signals.bytes_received, b"hello")]
 )
 @pytest.mark.parametrize("fails", [True, False])
-async def test_a_listener_can_stop_a_download(
-    serve: Serve, new_handler: NewHandler, signal: object, body: bytes, fails: bool
+async def test_a_listener_can_stop_a_download_and_is_named_in_the_log(
+    serve: Serve,
+    new_handler: NewHandler,
+    signal: object,
+    body: bytes,
+    fails: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("DEBUG")
+
     async def answer(visit: Visit) -> None:
         await visit.request()
         await visit.send(OK + b"Content-Length: 1000000\r\n\r\nhello")
@@ -361,7 +368,8 @@ async def test_a_listener_can_stop_a_download(
 
     assert response is not None
     assert (response.body, response.flags) == (body, ["download_stopped"])
-    assert receiver
+    name = receiver.__qualname__
+    assert f"Download stopped for <GET {server.url}> from signal handler {name}" in caplog.messages
 
 
 # --- our own meta keys --------------------------------------------------------------------------------
