@@ -36,12 +36,17 @@ _OLDER = 20
 
 
 async def lead(
-    leader: Leader, feed: Feed, *, is_started: Callable[[], bool], wake: Callable[[], None]
+    leader: Leader,
+    feed: Feed,
+    has_work: Callable[[], bool],
+    *,
+    is_started: Callable[[], bool],
+    wake: Callable[[], None],
 ) -> None:
     """While this shard is idle, find out whether the whole run is; end it if so.
 
-    *is_started*: all start requests have reached the scheduler. *wake* makes the engine ask the spider for
-    more. Raises NoSeeds when the run never had a seed.
+    *has_work*: this shard is not idle. *is_started*: all start requests have reached the scheduler. *wake*
+    makes the engine ask the spider for more. Raises NoSeeds when the run never had a seed.
     """
     dispatcher = feed.dispatcher
     pause_s = _LEAD_S
@@ -50,7 +55,7 @@ async def lead(
         await asyncio.sleep(pause_s)
         if feed.starting and is_started() and not dispatcher.candidates:
             feed.stop_starting()
-        is_idle = not dispatcher.has_work and not feed.starting
+        is_idle = not has_work() and not feed.starting
         if is_idle and not idle_s:
             # Handlers of spider_idle may add requests; the engine itself calls them only every 5 s.
             wake()

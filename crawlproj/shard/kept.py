@@ -3,11 +3,14 @@
 In the frontier a candidate takes their place, and waits for its domain's turn as all others do. When its
 lease comes back, the request is found here by its mark. What is here is lost when the process ends, except
 start requests: a spider that is started again yields them again.
+
+Requests for `data:` URLs, with which spiders begin without a page, go to no server and are only queued here.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from scrapy import Request
@@ -25,6 +28,11 @@ logger = logging.getLogger(__name__)
 _KEPT = "kept"
 
 
+def is_unpaced(request: Request) -> bool:
+    """Whether *request* goes to no server. Files do not, either, but a page must not have us read them."""
+    return request.url.startswith("data:")
+
+
 class KeptRequests:
     """The requests of one spider that are kept. *is_ours*: whether the lease of a URL comes back to us."""
 
@@ -32,8 +40,12 @@ class KeptRequests:
         self._fingerprinter = fingerprinter
         self._is_ours = is_ours
         self._requests: dict[int, Request] = {}
+        #: Requests that go to no server: waiting, and in flight.
+        self._unpaced: deque[Request] = deque()
+        self._in_flight: set[Request] = set()
         #: The marks of all that were ever kept, against duplicates.
         self._seen: set[int] = set()
+        self._has_warned = False
 
     def keep(self, request: Request, why: RequestNotSerialisable) -> Candidate | None:
         """Keep *request*, and return the candidate in its place; None for a duplicate.
@@ -46,7 +58,8 @@ class KeptRequests:
         mark = mark_of(request, self._fingerprinter)
         if mark in self._seen:
             return None
-        if not self._seen:
+        if not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "%s It is kept in memory, as are all such requests (logged once). When this process ends, "
                 "those that start() does not yield again are lost.",
@@ -55,6 +68,31 @@ class KeptRequests:
         self._seen.add(mark)
         self._requests[mark] = request
         return Candidate(url, depth_of(request), request.priority, Extra(request={_KEPT: mark}), mark)
+
+    def queue(self, request: Request) -> bool:
+        """Queue a request that goes to no server, and so needs no turn; returns False for a duplicate."""
+        mark = mark_of(request, self._fingerprinter)
+        if mark in self._seen:
+            return False
+        self._seen.add(mark)
+        self._unpaced.append(request)
+        return True
+
+    def next_unpaced(self) -> Request | None:
+        """Return the next request of the queue. Call `left` when the engine is done with it."""
+        if not self._unpaced:
+            return None
+        request = self._unpaced.popleft()
+        self._in_flight.add(request)
+        return request
+
+    def left(self, request: Request) -> None:
+        self._in_flight.discard(request)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are requests that the frontier knows nothing of."""
+        return bool(self._unpaced or self._in_flight)
 
     def find(self, lease: Lease) -> Request | None:
         """Return the request of *lease*; None if it was stored, or if another process has kept it."""

@@ -54,7 +54,7 @@ from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.ending import report_end
-from crawlproj.shard.kept import KeptRequests
+from crawlproj.shard.kept import KeptRequests, is_unpaced
 from crawlproj.shard.obedience import Obedience, obey
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
@@ -138,12 +138,12 @@ class ShardProcess:
         )
         if isinstance(spider, PageSpider):
             feed.on_set_back = spider.admit_seeds
+        self._kept = KeptRequests(self._crawler.request_fingerprinter, self._is_ours)
         self.dispatcher = feed.dispatcher
         context = obedience.context = ShardContext(config, run, feed, self._telemetry, rules, results)
         set_context(self._crawler, context)
         if config.ip_delay:
             client_of(self._crawler).address_gate = AddressGate(client, run.name, config.ip_delay)
-        self._kept = KeptRequests(self._crawler.request_fingerprinter, self._is_ours)
         self._fetches = choose_way(self._crawler, spider, context, self._kept, self._count, self._on_closing)
         await self._join_run(feed)
         self._start_tasks(feed, arguments.start_urls_key)
@@ -234,9 +234,11 @@ class ShardProcess:
         async def admit_start(request: Request, mark: int) -> None:
             await feed.admit_now([replace(self._candidate_of(request), mark=mark)])
 
-        is_started = partial(seams.start_is_exhausted, engine)
+        def is_started() -> bool:
+            return seams.start_is_exhausted(engine) and not self._kept.is_busy
+
         wake = partial(seams.wake, engine)
-        leading = lead(leader, feed, is_started=is_started, wake=wake)
+        leading = lead(leader, feed, lambda: self.has_work, is_started=is_started, wake=wake)
         if not isinstance(self._spider, PageSpider):
             leading = lead_without_seeds(leading, run)
         self._start(leading, "leader")
@@ -271,11 +273,14 @@ class ShardProcess:
     def admit(self, request: Request) -> bool:
         """Admit a request in the feed's next turn; one that cannot be stored is kept in memory.
 
-        Returns False for a duplicate among those, and when the shard could not start. Raises BadUrl, or
-        RequestNotSerialisable for a request to be kept that would come back to another shard.
+        One for a `data:` URL is queued there. Returns False for a duplicate among these, and when the shard
+        could not start. Raises BadUrl, or RequestNotSerialisable for a request to be kept that would come
+        back to another shard.
         """
         if self.dispatcher is None:
             return False
+        if is_unpaced(request):
+            return self._kept.queue(request)
         candidate: Candidate | None
         try:
             candidate = self._candidate_of(request)
@@ -288,7 +293,9 @@ class ShardProcess:
 
     @property
     def has_work(self) -> bool:
-        return self.dispatcher is not None and not self._is_over and self.dispatcher.has_work
+        if self.dispatcher is None or self._is_over:
+            return False
+        return self.dispatcher.has_work or self._kept.is_busy
 
     def _candidate_of(self, request: Request) -> Candidate:
         return candidate_of(request, self._spider, self._crawler.request_fingerprinter)

@@ -70,6 +70,8 @@ class StockFetches:
         seams.attach(self.engine, on_leave=self._on_leave, on_closing=on_closing)
 
     def next_request(self) -> Request | None:
+        if (unpaced := self.kept.next_unpaced()) is not None:
+            return unpaced
         while len(self._robots_tasks) < self.most and (target := self.dispatcher.take()) is not None:
             if isinstance(target, Lease):
                 self.count("scheduler/dequeued/redis")
@@ -130,3 +132,4 @@ class StockFetches:
             self.items.attach(settlement)
             self.dispatcher.settle(settlement)
             self.kept.drop(settlement.lease)
+        self.kept.left(request)

@@ -109,6 +109,7 @@ class Mine(CrawlSpider):
         for path in "one drop bad-item raise caught made ignored other again moved gone".split():
             yield Request(f"{SITE}/{path}", callback=self.on_page, errback=self.on_error)
         yield Request(SITE + "/async", callback=self.on_async)
+        yield Request("data:,text", callback=self.on_data)
         yield Request("http://127.0.0.1:9/rescued", callback=self.on_page)
         raise ValueError("in start")
 
@@ -127,6 +128,10 @@ class Mine(CrawlSpider):
     async def on_async(self, response):
         inline = await self.crawler.engine.download_async(Request(SITE + "/inline"))
         yield {"path": "/async", "inline": inline.status}
+
+    def on_data(self, response):
+        yield {"path": "data", "text": response.text}
+        yield Request(SITE + "/after-data", callback=self.on_page)
 
     def on_error(self, failure):
         yield {"path": "error", "of": failure.request.url.removeprefix(SITE), "is": failure.type.__name__}
@@ -166,8 +171,8 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
         items[name] = sorted((tmp_path / f"{name}.jsonl").read_text().splitlines())
         counts[name] = json.loads((tmp_path / f"{name}.json").read_text())
     assert items["run"] == items["plain"]
-    assert len(items["run"]) == 15
-    assert sum('"through": "middleware"' in item for item in items["run"]) == 11
+    assert len(items["run"]) == 17
+    assert sum('"through": "middleware"' in item for item in items["run"]) == 13
     assert comparable(counts["run"]["signals"]) == comparable(counts["plain"]["signals"])
     # Those of start() are not stored with the run, which is counted, and logged once.
     assert len(list(read_items(tmp_path / "data" / "runs" / "mine"))) == 15 - 2

@@ -12,7 +12,7 @@ from scrapy.utils.test import get_crawler
 from crawlproj.errors import RequestNotSerialisable
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Lease
-from crawlproj.shard.kept import KeptRequests, is_kept
+from crawlproj.shard.kept import KeptRequests, is_kept, is_unpaced
 
 WHY = RequestNotSerialisable("its callback is a lambda")
 
@@ -76,3 +76,21 @@ def test_one_warning_says_what_is_lost_when_the_process_ends(caplog: pytest.LogC
     [message] = caplog.messages
     assert "its callback is a lambda" in message
     assert "are lost" in message
+
+
+def test_a_request_that_goes_to_no_server_is_queued_and_the_shard_is_busy_until_it_ends() -> None:
+    kept = kept_requests()
+    queued = [kept.queue(Request("data:,x")) for _ in range(2)]
+
+    request = kept.next_unpaced()
+
+    assert queued == [True, False]
+    assert request is not None
+    assert (is_unpaced(request), kept.next_unpaced(), kept.is_busy) == (True, None, True)
+    kept.left(request)
+    assert not kept.is_busy
+
+
+@pytest.mark.parametrize("url", ["https://a.test/", "file:///etc/passwd", "ftp://a.test/x", "s3://bucket/x"])
+def test_a_request_that_reads_files_or_goes_to_a_server_is_not_queued(url: str) -> None:
+    assert not is_unpaced(Request(url))
