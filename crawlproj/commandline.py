@@ -65,7 +65,7 @@ def overview() -> str:
         lines.append(f"{group}:")
         lines += (f"  {one.name:<12} {one.summary}" for one in commands if one.group == group)
         lines.append("")
-    return "\n".join(lines) + _FOOT.format(theirs=", ".join(scrapy_commands()))
+    return "\n".join(lines) + "\n" + _FOOT.format(theirs=", ".join(scrapy_commands()))
 
 
 def _run_directly(command: ConsoleCommand, words: Sequence[str]) -> int | None:
