@@ -30,7 +30,8 @@ PIP = ("-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--p
 def main(lock: str, *options: str) -> int:
     pins = map(Requirement, PIN.findall(Path(lock).read_text()))
     total = sum(pin.marker is None or pin.marker.evaluate() for pin in pins)
-    say(f"Installing {total} packages of {lock}; those that are here already are kept.", end="")
+    packages = "1 package" if total == 1 else f"{total} packages"
+    say(f"Installing {packages} of {lock}; those that are here already are kept.", end="")
     started_s = time.monotonic()
     last_lines: deque[str] = deque(maxlen=20)
     with subprocess.Popen(

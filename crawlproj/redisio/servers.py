@@ -105,7 +105,7 @@ def _refusal(folder: Path, written: Version, servers: list[Server], named: str |
         )
     return (
         f"{folder} was written by Redis {dotted(written)}, which no redis-server here can read ({found}). "
-        f"Install redis-server {dotted(written)} or newer, give its path with REDIS_SERVER, "
+        f"Install redis-server {written[0]}.{written[1]} or newer, give its path with REDIS_SERVER, "
         "or choose another --data."
     )
 
