@@ -42,7 +42,8 @@ class SimwebProcess:
         paths = [str(_PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
         self._child = subprocess.Popen(
             [
-                *(sys.executable, "-m", "crawlproj.simweb", "--json", "--with-parent"),
+                # -P: a file where a person works may have the name of a module.
+                *(sys.executable, "-P", "-m", "crawlproj.simweb", "--json", "--with-parent"),
                 *("--spec", str(self._spec_path), "--log", str(self.log_path)),
             ],
             stdout=subprocess.PIPE,

@@ -62,8 +62,9 @@ class ForkPool:
         shown = [argument for argument in arguments if argument not in settings]
         with output.open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", child.__name__, *shown],
-                env=os.environ | {child.SETTINGS: json.dumps(settings)},
+                # -P: a file where a person works may have the name of a module.
+                [sys.executable, "-P", "-m", child.__name__, *shown],
+                env=os.environ | {child.SETTINGS: json.dumps(settings), "PYTHONPATH": _path()},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -75,6 +76,11 @@ class ForkPool:
         """Dismiss the processes that were not needed."""
         while self._waiting:
             self._waiting.pop().dismiss()
+
+
+def _path() -> str:
+    """Return PYTHONPATH with the directory of this package, which need not be installed."""
+    return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
 
 
 class Forked:

@@ -77,13 +77,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def test_a_crawl_in_an_empty_directory_needs_nothing_but_the_wheel(
     installed: Installed, tmp_path: Path
 ) -> None:
+    # Named like a module of Python's.
+    (tmp_path / "queue.py").write_text("raise ImportError(__file__)\n")
+
     crawl = ("run", "--simweb", "1", "--max-pages", "3", "--shards", "1", "--json")
     result = json.loads(installed.run(tmp_path, "crawlproj", *crawl))
 
-    package, pages = installed.run(tmp_path, "python", "-c", READS_PAGES).split()
+    package, pages = installed.run(tmp_path, "python", "-P", "-c", READS_PAGES).split()
     assert Path(package).is_relative_to(installed.folder)
     assert int(pages) == result["pages_stored"] > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "queue.py"}
     assert installed.run(tmp_path, "crawlproj", "runs").splitlines()[1].startswith("simweb  stopped")
 
 

@@ -128,6 +128,24 @@ print(wait(process), Path(sys.argv[1]).read_text().strip(), len(seen) > 0, "hunt
     assert printed == "0 hunter2 True False\n"
 
 
+def test_a_new_python_imports_nothing_from_where_a_person_works(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise ImportError(__file__)\n")
+
+    printed = outcome_of(
+        """
+if turn is not None:
+    sys.exit(0)
+forkpool.close()
+os.chdir(Path(sys.argv[1]).parent)
+process = forkpool.start("scrapy", ["version"], Path(sys.argv[1]))
+print(wait(process), Path(sys.argv[1]).read_text().split()[0])
+""",
+        tmp_path,
+    )
+
+    assert printed == "0 Scrapy\n"
+
+
 def test_it_has_nothing_open_of_what_its_parent_was_given(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     script = """
