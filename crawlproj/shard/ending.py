@@ -1,8 +1,9 @@
-"""What a process that was the whole crawl says at its end."""
+"""What a shard does when its run has finished."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Iterable
 
 from crawlproj.errors import EXIT_NOTHING_FETCHED
 from crawlproj.runs import Run, status_of
@@ -13,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 async def report_end(run: Run) -> None:
-    """Log what failed, and why; without a single page, let the process exit with code 9."""
+    """Log what failed in a crawl that one process did alone; without a single page, let it exit with code 9."""
     if not await run.state():
         # Another one has deleted it.
         return
@@ -25,3 +26,14 @@ async def report_end(run: Run) -> None:
     elif status["failed"]:
         why = "; ".join(line.strip() for line in failure_lines(status))
         logger.warning("%d URLs failed, most often: %s", status["failed"], why)
+
+
+async def delete_if_last(run: Run, drains: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Delete a finished run without living shards; another one may have done so.
+
+    *drains* finish what would write to the run again.
+    """
+    if await run.state() and not (await run.read_map()).alive:
+        for drain in drains:
+            await drain()
+        await run.delete()

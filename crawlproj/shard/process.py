@@ -53,7 +53,7 @@ from crawlproj.shard.background import (
 from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
-from crawlproj.shard.ending import report_end
+from crawlproj.shard.ending import delete_if_last, report_end
 from crawlproj.shard.kept import KeptRequests, is_unpaced
 from crawlproj.shard.obedience import Obedience, obey
 from crawlproj.shard.requests import candidate_of
@@ -385,7 +385,8 @@ class ShardProcess:
                         self._fail(RunFinished(self._run.name, self._spider.name))
                     elif isinstance(self._spider, PageSpider) and self._spider.is_single:
                         await report_end(self._run)
-                    await self._delete_if_last()
+                    if not self._config.scheduler_persist:
+                        await delete_if_last(self._run, context_of(self._crawler).drains)
             except CrawlError as exc:
                 logger.error("cannot return leases: %s; they are reclaimed when they expire", exc)
         if self._progress is not None:
@@ -394,14 +395,3 @@ class ShardProcess:
         if self._client is not None:
             await self._client.close()
         self._restore_collector()
-
-    async def _delete_if_last(self) -> None:
-        """Delete a finished run unless SCHEDULER_PERSIST is set; another shard may have done so."""
-        run = self._run
-        if self._config.scheduler_persist or not await run.state():
-            return
-        if not (await run.read_map()).alive:
-            # It would write to the run again.
-            for drain in context_of(self._crawler).drains:
-                await drain()
-            await run.delete()
