@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 async def report_end(run: Run) -> None:
-    """Log what failed in a crawl that one process did alone; without a single page, let it exit with code 9."""
+    """Log what failed in a crawl that one process did alone; without a single page, it exits with code 9."""
     if not await run.state():
         # Another one has deleted it.
         return
