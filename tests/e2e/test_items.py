@@ -132,7 +132,6 @@ def test_a_shard_and_a_parser_killed_at_every_step_lose_no_item_and_store_none_t
     mine: Callable[..., Any],
     stored: Callable[[], list[dict[str, Any]]],
     echo_at: Callable[[str], Any],
-    scrapy: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     servers = [echo_at(f"127.0.0.{number}") for number in (2, 3, 4, 5)]
@@ -147,7 +146,7 @@ def test_a_shard_and_a_parser_killed_at_every_step_lose_no_item_and_store_none_t
 
     quick = {"CRAWL_SEGMENT_PAGES": "3", "CRAWL_PARSE": "processes", "CRAWL_SHARD_LEASE_SECONDS": "1"}
     shard = mine(text, "crawl", "mine", before=dying("shard"), **quick)
-    parser = scrapy("parser", "--run", "mine", before=dying("parser"), **quick)
+    parser = mine(text, "parser", "--run", "mine", before=dying("parser"), **quick)
 
     assert (shard.wait(), parser.wait()) == (EXIT_OK, EXIT_OK), shard.log + parser.log
     for who, plan in plans.items():
@@ -180,16 +179,30 @@ def test_a_finished_run_says_so_and_its_feed_is_not_emptied(
     assert len(before.splitlines()) == len(stored()) == 4
 
 
-def test_items_are_shown_counted_and_exported(
-    mine: Callable[..., Any], scrapy: Callable[..., Any], echo: Any, tmp_path: Path
+def test_a_spider_runs_as_shards_and_its_items_are_counted_and_exported(
+    mine: Callable[..., Any], scrapy: Callable[..., Any], echo_at: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    text = f"SITES, PAGES = {[echo.url]!r}, 2\n{CHAIN}"
-    assert mine(text, "crawl", "mine").wait() == EXIT_OK
+    sites = [echo_at(f"127.0.0.{number}").url for number in (2, 3, 4)]
+    text = f"SITES, PAGES = {sites!r}, 2\n{CHAIN}"
+    command = ("run", "--spider", "mine", "--shards", "2", "--parsers", "1")
+    run = mine(text, *command)
+    assert run.wait() == EXIT_OK, run.log
 
     count = scrapy("items", "--run", "mine", "--count")
     export = scrapy("items", "--run", "mine", "--output", str(tmp_path / "out.jsonl"))
-
     assert (count.wait(), export.wait()) == (EXIT_OK, EXIT_OK)
-    assert count.log == "4\n"
-    urls = {json.loads(line)["url"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
-    assert urls == {f"{echo.url}/{path}" for path in ("0", "0/child", "1", "1/child")}
+    again = mine(text, *command)
+    assert again.wait() == EXIT_FINISHED, again.log
+    restarted = mine(text, *command, "--restart")
+    assert restarted.wait() == EXIT_OK, restarted.log
+
+    expected = {f"{site}/{path}" for site in sites for path in ("0", "0/child", "1", "1/child")}
+    assert count.log == "12\n"
+    assert f"12 items are in {tmp_path / 'data/runs/mine/items'}" in run.log
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert Counter(json.loads(line)["url"] for line in lines) == Counter(expected)
+    assert "Run 'mine' has finished, and there is nothing new to fetch" in again.log
+    [earlier] = re.findall(r"to see it: scrapy pages --run (\S+)", restarted.log)
+    for name in ("mine", earlier):
+        items = read_items(tmp_path / "data" / "runs" / name)
+        assert Counter(item["url"] for item in items) == Counter(expected)
