@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_FINISHED, EXIT_OK
+from crawlproj.errors import EXIT_FINISHED, EXIT_OK, EXIT_USAGE
 from crawlproj.storage import read_items
 from tests.e2e.dying import Crash, count_deaths, killed_at
 
@@ -177,6 +177,9 @@ def test_a_finished_run_says_so_and_its_feed_is_not_emptied(
     assert "scrapy run --spider mine --run mine --restart" in again.log
     assert output.read_text() == before
     assert len(before.splitlines()) == len(stored()) == 4
+    # Nor is it by a process that cannot start.
+    assert mine(text, *command, "-ashards=none").wait() == EXIT_USAGE
+    assert output.read_text() == before
 
 
 def test_a_spider_runs_as_shards_and_its_items_are_counted_and_exported(
