@@ -34,6 +34,11 @@ def fetch_problems(config: Config) -> Iterator[Problem]:
     """Yield what would keep every process that fetches or parses from its work."""
     if not config.contact and not config.allow_addresses:
         yield _no_contact("CRAWL_CONTACT is not set: public sites are not crawled without it.")
+    yield from rule_problems(config)
+
+
+def rule_problems(config: Config) -> Iterator[Problem]:
+    """Yield what is wrong with rules for links, and with fields."""
     try:
         load_rules(config)
     except BadSetting as exc:

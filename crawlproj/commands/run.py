@@ -15,9 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from crawlproj import profiles
+from crawlproj.checks import rule_problems
 from crawlproj.config.rules import RULES
 from crawlproj.console import spoken
-from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, NoSeeds, RunFinished
+from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, CannotStart, NoSeeds, RunFinished
 from crawlproj.frontier.scope import list_sites
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import suffixes
@@ -369,6 +370,8 @@ class Command(RuledCommand):
         if args or opts.join or opts.simweb or opts.shards or opts.parsers or opts.spider:
             raise BadArgument("--change starts nothing: it takes --run, limits, --scope and -s only.")
         settings = self._apply_settings(opts, None)
+        if problems := list(rule_problems(self.config())):
+            raise CannotStart(problems)
         async with self.found_run(opts) as run:
             changes = await change_run(run, self.config(), settings.keys(), _limits_from(opts))
         self._print(opts, f"run {run.name}: {'; '.join(changes) or 'nothing to change'}")

@@ -276,6 +276,7 @@ class Config:
     full_text: bool = ours(False, "Also store all visible text, including navigation.")
     headings: bool = ours(False, "Also store the headings and their levels.")
     store_links: bool = ours(False, "Also store the links, not only their number.")
+    belong_to(CHANGEABLE)
     fields: Mapping[str, Any] = ours(
         {},
         'Your own columns: {"price": "css:.price::text", "author": "xpath://meta[1]/@content"}.',

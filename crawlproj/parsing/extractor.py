@@ -44,10 +44,17 @@ class Extractor:
     """The parent's side. One thread uses it; only `kill` may be called from others."""
 
     def __init__(self, config: Config) -> None:
-        # The child must not know Redis.
-        self._config = replace(config, redis_url=None, redis_params={})
         self._child: subprocess.Popen[bytes] | None = None
         self._is_killed = False
+        self.change(config)
+
+    def change(self, config: Config) -> None:
+        """Extract by other options from the next page on."""
+        # The child must not know Redis.
+        self._config = replace(config, redis_url=None, redis_params={})
+        if self._child is not None:
+            self._child.kill()
+            self._reap()
 
     def extract(self, raw: bytes) -> Extract:
         """Return the extract of the page in the envelope *raw*, within CRAWL_PARSE_SECONDS.

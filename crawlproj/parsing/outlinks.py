@@ -67,9 +67,13 @@ class Outlinks:
     def is_full(self) -> bool:
         return len(self._candidates) >= _MOST_CANDIDATES
 
-    async def refresh(self, run_created: bytes, now_s: float) -> None:
-        """Follow the rules if they have changed; forget then, or if the run has, which links are known."""
-        if config := await self._watch.look():
+    async def refresh(self, run_created: bytes, now_s: float) -> Config | None:
+        """Follow the rules if they have changed; forget then, or if the run has, which links are known.
+
+        Returns the new options if they have.
+        """
+        config = await self._watch.look()
+        if config is not None:
             self._rules.change(config)
             self._frontier.domain_pages = config.domain_pages
             self._sites = Sites.of(self._run, config)
@@ -78,6 +82,7 @@ class Outlinks:
         if has_changed or run_created != self._known_of:
             self._known.clear()
             self._known_of = run_created
+        return config
 
     def collect(self, page: Page, found: Extract) -> None:
         """Keep the links of *page* that the rules accept, for `admit`."""

@@ -153,7 +153,10 @@ class Parser:
         rows: list[tuple[PageRow | None, Page, bytes]] = []
         held_bytes = 0
         failures: list[_Failure] = []
-        await self._outlinks.refresh(self._queue.run_created, self._clock())
+        if config := await self._outlinks.refresh(self._queue.run_created, self._clock()):
+            self._extract_options = ExtractOptions(config)
+            if self._extractor is not None:
+                self._extractor.change(config)
         # This parser's list in Redis: the pages of the open segment, then these.
         first, taken_s = self._segment.rows, time.time()
         for number, raw in enumerate(raw_pages):

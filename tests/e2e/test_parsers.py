@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from crawlproj.config import load_config
 from crawlproj.model.records import Page, decode_entry
 from crawlproj.model.run import RunPaths
 from crawlproj.pages.deadletters import DeadLetter
@@ -25,10 +26,11 @@ from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
+from crawlproj.runs.rules import agree
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from crawlproj.storage.sink import SINKS
-from tests.e2e.conftest import wait_until
+from tests.e2e.conftest import QUICK, wait_until
 from tests.e2e.dying import Crash, killed_at
 
 pytestmark = pytest.mark.e2e
@@ -91,6 +93,15 @@ class Pages:
                 )
 
         self._ask(push)
+
+    def set_rules(self, settings: dict[str, str], *changed: str) -> None:
+        """As the first shard does: a parser waits for that. If there are rules, only *changed* ones count."""
+
+        async def work(client: RedisClient) -> None:
+            run = await Run.open(client, RUN, partitions=PARTITIONS)
+            await agree(run, load_config(settings), changed, may_change=True)
+
+        self._ask(work)
 
     def unstored(self) -> int:
         return self._ask(lambda client: Run(client, RUN, PARTITIONS).read_counters()).unstored
@@ -204,11 +215,12 @@ def pages(empty_redis_url: str, tmp_path: Path) -> Pages:
 
 
 @pytest.fixture
-def parser(scrapy: Callable[..., Any]) -> Callable[..., Any]:
-    """Starts a parser with small batches and segments."""
+def parser(pages: Pages, scrapy: Callable[..., Any]) -> Callable[..., Any]:
+    """Starts a parser with small batches and segments; the settings of the first are the rules of the run."""
 
     def start(**settings: str) -> Any:
         small = {"CRAWL_PARSE_BATCH": "16", "CRAWL_SEGMENT_PAGES": "64", "CRAWL_SEGMENT_SECONDS": "0.5"}
+        pages.set_rules(QUICK | settings)
         return scrapy("parser", **(small | {"LOG_LEVEL": "INFO"} | settings))
 
     return start
@@ -372,6 +384,7 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
     replayed = scrapy("deadletters", "--replay", "--all")
     assert replayed.wait() == 0
     pages.stored.add(deadly.url)
+    pages.set_rules(QUICK, "CRAWL_FIELDS")
     settle(parser())
 
     assert [*on_disk.glob("*")] == []
