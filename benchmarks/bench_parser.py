@@ -28,7 +28,7 @@ from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Page
 from crawlproj.pages.envelope import pack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing import worker
+from crawlproj.parsing import reading, worker
 from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.memory import settle_memory
 from crawlproj.redisio import keys
@@ -154,12 +154,12 @@ async def besides_extraction(
         config=load_config({"CRAWL_DATA": data, "CRAWL_SCOPE": "everything"}),
         is_over=is_over,
     )
-    worker.extract = lambda page, options: known[page.url]  # type: ignore[attr-defined]
+    reading.extract = lambda page, options: known[page.url]  # type: ignore[attr-defined]
     redis_s, python_s = server.cpu_s(), time.process_time()
     try:
         await parser.run()
     finally:
-        worker.extract = extract  # type: ignore[attr-defined]
+        reading.extract = extract  # type: ignore[attr-defined]
     python_s, redis_s = time.process_time() - python_s, server.cpu_since_s(redis_s)
     await client.close()
     return python_s / len(pages) * 1000, redis_s / len(pages) * 1000

@@ -22,11 +22,11 @@ from crawlproj.observe.process import Heartbeat
 from crawlproj.pages.deadletters import DeadLetter, DeadLetters
 from crawlproj.pages.envelope import unpack
 from crawlproj.pages.queue import PageQueue
-from crawlproj.parsing.extract import Extract, ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed
 from crawlproj.parsing.guard import TimeLimit
 from crawlproj.parsing.names import name_after
 from crawlproj.parsing.outlinks import Outlinks
+from crawlproj.parsing.reading import Reading
 from crawlproj.parsing.row import row_of
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
@@ -78,12 +78,10 @@ class Parser:
         self._directories = (pages := paths.pages), paths.items
         self._dead_letters = DeadLetters(run.client, run.name, paths.deadletters)
         self._config = config
-        self._extract_options = ExtractOptions(config)
         self._is_over = is_over
         self._commits_asked = run.commits_asked
         self._commits_seen = 0
-        self._time_limit = time_limit
-        self._extractor = extractor
+        self._reading = Reading(config, time_limit, extractor)
         self._clock = clock
         self._run_id = run.created_ms
         self._client = run.client
@@ -154,16 +152,14 @@ class Parser:
         held_bytes = 0
         failures: list[_Failure] = []
         if config := await self._outlinks.refresh(self._queue.run_created, self._clock()):
-            self._extract_options = ExtractOptions(config)
-            if self._extractor is not None:
-                self._extractor.change(config)
+            self._reading.change(config)
         # This parser's list in Redis: the pages of the open segment, then these.
         first, taken_s = self._segment.rows, time.time()
         for number, raw in enumerate(raw_pages):
             await self._heartbeat_when_due()
             try:
                 begun_s = time.perf_counter()
-                page, found = self._read(raw, first + number)
+                page, found = self._reading.read(raw, first + number)
                 passed("page_extracted")
                 self._metrics.parse_seconds.add(time.perf_counter() - begun_s)
             except BadEnvelope as exc:
@@ -222,21 +218,6 @@ class Parser:
                 self._segment_counts["items"] += len(page.items)
         rows.clear()
         return failures
-
-    def _read(self, raw: bytes, position: int) -> tuple[Page, Extract]:
-        """Return a page and its content. One that takes too long ends the process that parses it."""
-        if self._time_limit is not None:
-            self._time_limit.start(position)
-        try:
-            page = unpack(raw)
-            if page.is_bare:
-                return page, Extract()
-            if self._extractor is not None:
-                return page, self._extractor.extract(raw)
-            return page, extract(page, self._extract_options)
-        finally:
-            if self._time_limit is not None:
-                self._time_limit.stop()
 
     def _dead_letter(self, raw: bytes, page: Page | None, error: Exception) -> DeadLetter:
         what = f"{type(error).__name__}: {error}"
@@ -300,8 +281,7 @@ class Parser:
         self._name = name_after(self._restarts, self._first_name)
         self._segment.start_over(self._name)
         self._outlinks.spill.start_over(self._name)
-        if self._time_limit is not None:
-            self._time_limit.start_over()
+        self._reading.start_over()
 
     async def _begin(self) -> None:
         """Take what Redis holds now for what we know, and clean up what dead parsers left."""

@@ -526,9 +526,8 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
             raise PowerCut
 
     if step == "admit":
-        monkeypatch.setattr(
-            dying, "_read", lambda *page, read=dying._read: (die_the_second_time(), read(*page))[1]
-        )
+        read = dying._reading.read
+        monkeypatch.setattr(dying._reading, "read", lambda *page: (die_the_second_time(), read(*page))[1])
     elif step == "append":
         append = dying._segment.append
         monkeypatch.setattr(dying._segment, "append", lambda *row: (append(*row), die_the_second_time()))
