@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlproj.config.rules import RULES
-from crawlproj.errors import EXIT_RUN_MISMATCH
+from crawlproj.errors import EXIT_RUN_MISMATCH, RunFinished
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
 
@@ -141,4 +141,6 @@ def test_a_run_of_another_spider_continues_with_that_spider(
 
     assert code == EXIT_RUN_MISMATCH, other.log
     assert "Run 'mine' is one of the spider 'mine', not of 'web'" in other.log
-    assert again.wait() == 0, again.log
+    # There is nothing new, as its own spider finds out; `web` would be refused.
+    assert again.wait() == RunFinished.exit_code, again.log
+    assert "scrapy run --spider mine --run mine --restart" in again.log
