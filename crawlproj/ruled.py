@@ -23,6 +23,8 @@ class RuledCommand(RunCommand):
 
     #: Whether its settings are those of the run.
     _obeys = False
+    #: Whether what it was given was agreed on before, so that it counts no more.
+    is_agreed = False
 
     async def check(
         self,
@@ -106,6 +108,8 @@ class RuledCommand(RunCommand):
 
     def _given_rules(self, opts: argparse.Namespace) -> set[str]:
         """Return the rules that a person gave to this command."""
+        if self.is_agreed:
+            return set()
         from crawlproj.config.rules import RULES
         from crawlproj.runs.rules import given_rules
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -14,6 +15,8 @@ from crawlproj.runs import Run, RunState
 
 if TYPE_CHECKING:
     from crawlproj.parsing.guard import Death, Notes
+
+logger = logging.getLogger(__name__)
 
 #: How long to wait for a shard to resume a run that is finished when the parser starts.
 _RESUME_S = 10.0
@@ -49,6 +52,8 @@ class Command(RuledCommand):
         stem = new_parser_name(opts.name)
 
         def work(number: int, notes: Notes) -> int:
+            # Its supervisor, or the first one, has agreed on the rules; they may have changed since.
+            self.is_agreed = number > 1 or bool(config.supervisor)
             return self.guarded(lambda: asyncio.run(self._parse(opts, f"{stem}-{number}", notes)))
 
         def record_death(death: Death) -> None:
@@ -95,12 +100,16 @@ class Command(RuledCommand):
     async def _wait_for_rules(self, run: Run, opts: argparse.Namespace) -> None:
         """Obey the rules of *run*. Those of a new run are set by its first shard."""
         is_child = bool(self.config().supervisor)
+        is_told = False
         while not await self.obey(run, opts, may_set=False):
             is_new = await run.state() == RunState.CREATED and not (await run.read_counters()).unstored
             if not is_new and not is_child:
                 # It is of an earlier release.
                 await self.obey(run, opts)
                 return
+            if not is_told:
+                logger.info("waiting for the rules of run %s, which its first shard sets", run.name)
+            is_told = True
             await asyncio.sleep(_RULES_S)
 
     async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:

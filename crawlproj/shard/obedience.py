@@ -35,9 +35,9 @@ async def obey(run: Run, crawler: Crawler, config: Config, *, is_whole: bool) ->
         terms = await agree(
             run,
             config,
-            given_rules(settings),
+            # A child has what its supervisor has agreed on, whatever the environment says.
+            () if config.supervisor else given_rules(settings),
             spider=crawler.spider.name,
-            # Those of a child are its supervisor's, which it was not given.
             may_set=not config.supervisor,
             may_change=is_whole,
         )

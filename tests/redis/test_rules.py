@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
 
 from crawlproj.config import Config, load_config
 from crawlproj.config.rules import Rules
@@ -20,6 +22,8 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.runs.rules import RulesWatch, Terms, agree, given_rules, read_rules
+from crawlproj.shard.obedience import obey
+from crawlproj.spiders.web import WebSpider
 from crawlproj.supervisor.change import change_run
 from tests.redis.setbacks import Backup
 
@@ -269,3 +273,24 @@ async def test_rules_are_changed_also_when_redis_is_full(
         assert (await rules_of(run)).values["DOWNLOAD_DELAY"] == 9
     finally:
         await client.close()
+
+
+async def test_a_child_of_a_supervisor_obeys_whatever_its_environment_says(run: Run) -> None:
+    await start(run, CRAWL_CONTACT="new@a.test")
+    given = {"CRAWL_CONTACT": "old@a.test", "FROM_ENVIRONMENT": ["CRAWL_CONTACT"]}
+
+    async def open_as(**settings: object) -> Rules:
+        crawler = get_crawler(WebSpider, given | settings)
+        crawler.spider, crawler.engine = (
+            crawler._create_spider(),
+            SimpleNamespace(
+                downloader=SimpleNamespace(middleware=SimpleNamespace(middlewares=())),
+                scraper=SimpleNamespace(spidermw=SimpleNamespace(middlewares=())),
+            ),
+        )  # type: ignore[assignment]
+        config = load_config(crawler.settings.copy_to_dict())
+        return await obey(run, crawler, config, is_whole=False)
+
+    assert (await open_as(CRAWL_SUPERVISOR=1)).values["CRAWL_CONTACT"] == "new@a.test"
+    with pytest.raises(RunMismatch, match=r"CRAWL_CONTACT is new@a\.test in the run, and old@a\.test was"):
+        await open_as()
