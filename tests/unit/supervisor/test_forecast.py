@@ -59,6 +59,7 @@ def test_a_shrinking_frontier_shows_what_is_left_of_all_urls() -> None:
         ([100, 90], 0.0),
         ([100, 80, 60, 40], 20 / 3),
         # It grew before.
+        ([90, 100, 80], 0.0),
         ([60, 100, 80], 0.0),
         # It does not move.
         ([100, 100, 100], 0.0),
