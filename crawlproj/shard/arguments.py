@@ -38,6 +38,16 @@ class ShardArguments:
         is_whole = bool(getattr(spider, "is_single", not _given(spider, "shard")))
         return cls(run, shard, shards, start_urls_key, is_whole)
 
+    def check_range(self, shards: int, *, is_new: bool = False) -> None:
+        """Raise BadArgument unless a run with *shards* has this one. *is_new*: it would be created."""
+        if self.shard < shards:
+            return
+        more = f"-a shards={self.shard + 1}" if is_new else f"scrapy shards {self.shard + 1} --run {self.run}"
+        raise BadArgument(
+            f"Shard {self.shard} is out of range: the shards of run {self.run!r} are numbered 0 to "
+            f"{shards - 1}. To have more: {more}"
+        )
+
 
 def _given(spider: Spider, name: str) -> str:
     """Return an argument as text; Scrapy makes every -a an attribute of the spider."""

@@ -18,7 +18,6 @@ from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
 from crawlproj.download.client import client_of, connections_of
 from crawlproj.errors import (
-    BadArgument,
     CannotStart,
     CrawlError,
     Fenced,
@@ -168,7 +167,7 @@ class ShardProcess:
 
     async def _open_run(self, client: RedisClient, arguments: ShardArguments) -> Run:
         """Open the run and reconcile the arguments with it. Raises BadArgument."""
-        name, shard, shards = arguments.run, arguments.shard, arguments.shards
+        name, shards = arguments.run, arguments.shards
         open_run = partial(
             Run.open,
             client,
@@ -177,6 +176,8 @@ class ShardProcess:
             shards=shards,
             strict=is_given(self._crawler.settings, "CRAWL_PARTITIONS"),
         )
+        if not await Run(client, name, 1).state():
+            arguments.check_range(shards or 1, is_new=True)
         run = await open_run()
         run_map = await run.read_map()
         if self._config.scheduler_flush_on_start and not run_map.alive:
@@ -200,11 +201,7 @@ class ShardProcess:
             else:
                 await run.set_shards(shards)
                 run_map.shards = shards
-        if shard >= run_map.shards:
-            raise BadArgument(
-                f"Shard {shard} is out of range: the shards of run {name!r} are numbered 0 to "
-                f"{run_map.shards - 1}. To have more: scrapy shards {shard + 1} --run {name}"
-            )
+        arguments.check_range(run_map.shards)
         return run
 
     async def _join_run(self, feed: Feed) -> None:

@@ -18,8 +18,8 @@ from crawlproj.config import Config, load_config
 from crawlproj.download.client import Answer
 from crawlproj.download.handler import answer_of
 from crawlproj.errors import BadArgument, NoSeeds, SetBack
-from crawlproj.frontier.seeds import SeedSource, admit_seeds
-from crawlproj.model.records import FetchedPage, Lease, Settlement
+from crawlproj.frontier.seeds import SeedSource, admit_seeds, judge_seeds
+from crawlproj.model.records import Candidate, FetchedPage, Lease, Settlement
 from crawlproj.shard import seams
 from crawlproj.shard.context import ShardContext, context_of
 from crawlproj.shard.requests import SETTLEMENT, body_limits, decode_request
@@ -99,13 +99,23 @@ class WebSpider(Spider):
             _leave_out(settings, table)
 
     def check_arguments(self) -> None:
-        """Refuse unknown arguments. Called by the shard, where errors become one clear line."""
+        """Refuse unknown arguments, and seeds none of which is valid, before the run is created.
+
+        Called by the shard, where errors become one clear line.
+        """
         known = ["shard", "shards", "run", "seeds"]
         # scrapyd adds the id of its job and, if given, the version of the egg.
         for name in self._others.keys() - {"_job", "_version"}:
             close = get_close_matches(name, known, n=1)
             hint = f"Did you mean -a {close[0]}?" if close else f"Known: {', '.join(known)}."
             raise BadArgument(f"Unknown argument -a {name}. {hint}")
+        if self.seeds:
+            refused = 0
+            for seed in judge_seeds(self._seed_source):
+                if isinstance(seed, Candidate):
+                    return
+                refused += 1
+            raise self._no_seeds(refused)
 
     @cached_property
     def config(self) -> Config:
@@ -142,8 +152,11 @@ class WebSpider(Spider):
         context = self._context
         count = await admit_seeds(context.feed.frontier, [self._seed_source], context.rules, report)
         if not count.given:
-            raise NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({count.refused} lines refused).")
+            raise self._no_seeds(count.refused)
         logger.info("seeds admitted: %d new of %d, %d lines refused", count.new, count.given, count.refused)
+
+    def _no_seeds(self, refused: int) -> NoSeeds:
+        return NoSeeds(f"The seeds file {self.seeds!r} has no valid seed ({refused} lines refused).")
 
     def request_of(self, lease: Lease) -> Request:
         """Return the request for a lease; called by the shard. A start URL may bring method and body."""

@@ -87,7 +87,7 @@ CRAWLS = [
     Mistake("", EXIT_REDIS, r"nothing\.sock did not answer .*REDIS_URL", {"REDIS_URL": "{no_socket}"}),
     Mistake("", EXIT_REDIS, "password", {"REDIS_URL": "{locked}?password=wrong"}),
     Mistake("-ashard=2 -ashards=2", EXIT_USAGE, "shard=2 is out of range: with -a shards=2 it is 0 to 1"),
-    Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: the shards of run 'web' .*scrapy shards 8"),
+    Mistake("-ashard=7", EXIT_USAGE, "Shard 7 is out of range: the shards of run 'web' .* -a shards=8$"),
     Mistake("-ashard=abc", EXIT_USAGE, "-a shard=abc is not a whole number"),
     Mistake("-arun=a/b", EXIT_USAGE, "'a/b' is not a valid run name; use 1 to 64 letters"),
     Mistake("-asede=x", EXIT_USAGE, "Unknown argument -a sede. Did you mean -a seeds?"),
@@ -122,8 +122,12 @@ CRAWLS = [
 
 
 @pytest.mark.parametrize("mistake", CRAWLS, ids=str)
-def test_a_shard_that_cannot_start_says_why_in_one_line(
-    scrapy: Callable[..., Any], places: dict[str, str], mistake: Mistake
+def test_a_shard_that_cannot_start_says_why_in_one_line_and_creates_no_run(
+    scrapy: Callable[..., Any],
+    ask: Callable[..., Any],
+    empty_redis_url: str,
+    places: dict[str, str],
+    mistake: Mistake,
 ) -> None:
     settings = {name: value.format(**places) for name, value in mistake.settings.items()}
     environment = {name: settings.pop(name) for name in ("REDIS_URL",) if name in settings}
@@ -140,6 +144,7 @@ def test_a_shard_that_cannot_start_says_why_in_one_line(
     assert "Unhandled" not in shard.log
     assert SECRET not in shard.log
     assert "wrong" not in line
+    assert ask(empty_redis_url, "SCARD", keys.runs()) == 0
 
 
 COMMANDS = [
