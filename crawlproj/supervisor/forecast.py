@@ -22,7 +22,8 @@ class Forecast(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        left = f", about {duration(self.left_s)} left" if self.left_s != math.inf else ""
+        is_known = self.share < 1 and self.left_s != math.inf
+        left = f", about {duration(self.left_s)} left" if is_known else ""
         return f"{self.share:.0%} of {self.what}{left}"
 
 

@@ -75,7 +75,8 @@ def progress_line(status: dict[str, Any], pages_per_s: float, seconds: float, ah
 
 def stored_phrase(status: dict[str, Any]) -> str:
     """Return how many pages are stored: in closed files, and in those that parsers are writing."""
-    return f"stored {status['pages_stored']:,} + {status['pages_being_parsed']:,} in open files"
+    stored, open_ = status["pages_stored"], status["pages_being_parsed"]
+    return f"stored {stored:,}" + (f" + {open_:,} in open files" if open_ else "")
 
 
 def room_lines(status: dict[str, Any]) -> list[str]:

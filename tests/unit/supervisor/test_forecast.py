@@ -42,7 +42,7 @@ def test_while_nothing_is_fetched_no_time_is_promised() -> None:
 
 
 def test_a_limit_lower_than_what_is_fetched_is_full_and_not_fuller() -> None:
-    assert told(Limits(pages=100)) == "100% of 100 pages, about 0:00:00 left"
+    assert told(Limits(pages=100)) == "100% of 100 pages"
 
 
 def test_a_shrinking_frontier_shows_what_is_left_of_all_urls() -> None:

@@ -287,6 +287,7 @@ def test_pages_in_open_files_are_shown_before_any_file_is_closed() -> None:
     line = progress_line(STATUS | {"pages_stored": 0, "pages_being_parsed": 12}, 1.0, 1.0)
 
     assert "stored 0 + 12 in open files  queued 80" in line
+    assert "stored 1,400  queued 80" in progress_line(STATUS | {"pages_being_parsed": 0}, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
