@@ -14,12 +14,16 @@ from collections import deque
 from collections.abc import Callable
 
 from scrapy import Request
+from scrapy.core.engine import ExecutionEngine
 from scrapy.utils.request import RequestFingerprinterProtocol
 
 from crawlproj.errors import RequestNotSerialisable
+from crawlproj.frontier.feed import Feed
 from crawlproj.model.extra import Extra
+from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease
-from crawlproj.model.urls import canonicalise
+from crawlproj.model.urls import canonicalise, domain_of
+from crawlproj.shard import seams
 from crawlproj.shard.requests import depth_of, mark_of
 
 logger = logging.getLogger(__name__)
@@ -105,3 +109,10 @@ class KeptRequests:
 
 def is_kept(lease: Lease) -> bool:
     return _KEPT in lease.extra.request
+
+
+def may_fetch(feed: Feed, engine: ExecutionEngine, url: str) -> bool:
+    """Whether this shard fetches *url*, or may: every shard makes the start requests."""
+    if not seams.start_is_exhausted(engine):
+        return True
+    return partition_of(domain_of(url), feed.frontier.partitions) in feed.partitions

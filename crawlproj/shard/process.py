@@ -30,10 +30,8 @@ from crawlproj.frontier.dispatcher import Dispatcher
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.feed import Feed
 from crawlproj.frontier.ownership import ShardNumber
-from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths
-from crawlproj.model.urls import domain_of
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Run, RunState
@@ -53,7 +51,7 @@ from crawlproj.shard.build import make_feed, make_gate
 from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.ending import delete_if_last, report_end
-from crawlproj.shard.kept import KeptRequests, is_unpaced
+from crawlproj.shard.kept import KeptRequests, is_unpaced, may_fetch
 from crawlproj.shard.obedience import Obedience, obey
 from crawlproj.shard.requests import candidate_of
 from crawlproj.shard.results import Results
@@ -137,7 +135,7 @@ class ShardProcess:
         )
         if isinstance(spider, PageSpider):
             feed.on_set_back = spider.admit_seeds
-        self._kept = KeptRequests(self._crawler.request_fingerprinter, self._is_ours)
+        self._kept = KeptRequests(self._crawler.request_fingerprinter, partial(may_fetch, feed, self._engine))
         self.dispatcher = feed.dispatcher
         context = obedience.context = ShardContext(config, run, feed, self._telemetry, rules, results)
         set_context(self._crawler, context)
@@ -296,14 +294,6 @@ class ShardProcess:
 
     def _candidate_of(self, request: Request) -> Candidate:
         return candidate_of(request, self._spider, self._crawler.request_fingerprinter)
-
-    def _is_ours(self, url: str) -> bool:
-        """Whether this shard fetches *url*, or may: every shard makes the start requests."""
-        feed = self._feed
-        assert feed is not None
-        if not seams.start_is_exhausted(self._engine):
-            return True
-        return partition_of(domain_of(url), self._run.partitions) in feed.partitions
 
     # -- while it runs --
 

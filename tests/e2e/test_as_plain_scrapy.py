@@ -174,9 +174,9 @@ def test_items_signals_and_statistics_are_those_of_plain_scrapy(
     assert len(items["run"]) == 17
     assert sum('"through": "middleware"' in item for item in items["run"]) == 13
     assert comparable(counts["run"]["signals"]) == comparable(counts["plain"]["signals"])
-    # Those of start() are not stored with the run, which is counted, and logged once.
-    assert len(list(read_items(tmp_path / "data" / "runs" / "mine"))) == 15 - 2
-    assert counts["run"]["stats"].pop("items/without_page") == 2
+    # Those of start() and of a data: URL are not stored with the run, which is counted, and logged once.
+    assert len(list(read_items(tmp_path / "data" / "runs" / "mine"))) == 17 - 3
+    assert counts["run"]["stats"].pop("items/without_page") == 3
     counts["run"]["stats"]["log_count/WARNING"] -= 1
     assert counts["run"]["stats"]["finish_reason"] == "start_error"
     assert comparable(counts["run"]["stats"]) == comparable(counts["plain"]["stats"])
