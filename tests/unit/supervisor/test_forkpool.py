@@ -117,9 +117,9 @@ forkpool.close()
 arguments = ["settings", "--get=REDIS_PARAMS", "--set=REDIS_PARAMS=hunter2"]
 process = forkpool.start("shard 0", arguments, Path(sys.argv[1]))
 seen = set()
-# Empty once it has ended.
-while command := Path(f"/proc/{process.pid}/cmdline").read_text():
-    seen.add(command)
+# Empty while it is begun and once it has ended.
+while process.poll() is None:
+    seen |= {Path(f"/proc/{process.pid}/cmdline").read_text()} - {""}
 print(wait(process), Path(sys.argv[1]).read_text().strip(), len(seen) > 0, "hunter2" in "".join(seen))
 """,
         tmp_path,
