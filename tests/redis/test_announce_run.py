@@ -152,6 +152,16 @@ async def test_a_run_that_is_silent_for_too_long_is_forgotten(make_run: MakeRun,
     assert len(await second.lease_soon()) == 1
 
 
+async def test_a_domain_of_a_run_that_has_stopped_rests_no_longer_than_its_delay(make_run: MakeRun) -> None:
+    stopped = await make_run("stopped")
+    await stopped.settle(*await stopped.lease_soon(), wait_ms=500)
+    await stopped.frontier.release([stopped.hold])
+    second = await make_run("second")
+
+    assert await second.lease() == []
+    assert len(await second.lease_soon()) == 1
+
+
 async def test_of_deleted_runs_nothing_is_left(make_run: MakeRun, client: RedisClient) -> None:
     first, second = await make_run("first"), await make_run("second")
     await first.lease_soon()

@@ -16,9 +16,11 @@ local function partition_time(given, written, wall, mine, caller)
   if tonumber(given) ~= 0 or not written then return clock(given) end
   return written + math.max(0, math.min(clock(0) - wall, caller - mine))
 end
--- The same to another run: no later than the owner must write it again.
+-- The same to another run: no later than the owner must write it again; once it is released (0), nobody will.
 local function time_beside(written, wall, ends)
-  return written and written + math.max(0, math.min(clock(0), tonumber(ends)) - wall) or clock(0)
+  local now = clock(0)
+  if not written then return now end
+  return written + math.max(0, (tonumber(ends) == 0 and now or math.min(now, tonumber(ends))) - wall)
 end
 
 -- Let this step write although Redis is full (maxmemory): for steps that empty it, or add little.
