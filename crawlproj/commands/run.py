@@ -304,7 +304,7 @@ class Command(RuledCommand):
         from crawlproj.storage.aside import set_aside_others
         from crawlproj.supervisor.children import LogFiles
         from crawlproj.supervisor.crawl import Crawl
-        from crawlproj.supervisor.summary import complete, ended_fruitless, summary_of
+        from crawlproj.supervisor.summary import complete, ended_fruitless, pages_elsewhere, summary_of
 
         config = self.config()
         found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
@@ -356,6 +356,7 @@ class Command(RuledCommand):
         if was_finished and result.code == 0 and status["admitted"] == counters.admitted:
             raise RunFinished(run.name, spider)
         if result.failure is None:
+            status["pages_elsewhere"] = await pages_elsewhere(run, paths)
             self._print(opts, summary_of(status, joined=opts.join))
             if result.code == 0 and ended_fruitless(status):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)

@@ -287,6 +287,11 @@ def foreign(directory: Path, run_id: int) -> list[Path]:
     return [path for path, match in found if match and match["run"] not in ours and not match["part"]]
 
 
+def segments_in(directory: Path) -> set[str]:
+    """Return the names of the segments that have a file in *directory*, renamed or not."""
+    return {match["base"] for path in directory.glob("*") if (match := _NAME.fullmatch(path.name))}
+
+
 def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
     """Rename the *files* that are not *recorded*: Redis was set back, and their pages are stored again.
 

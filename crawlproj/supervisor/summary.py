@@ -6,8 +6,11 @@ from typing import Any
 
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths
-from crawlproj.runs import RunState
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import pairs
+from crawlproj.runs import Run, RunState
 from crawlproj.runs.reasons import failure_lines, is_fruitless
+from crawlproj.storage.segments import segments_in
 
 
 def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:
@@ -27,6 +30,13 @@ def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_befor
     fetched = max(0, status["fetched"] - fetched_before)
     status["pages_per_second"] = round(fetched / max(status["seconds"], 0.1), 1)
     return status
+
+
+async def pages_elsewhere(run: Run, paths: RunPaths) -> int:
+    """Return how many pages of *run* are in no file here: parsers write to the disk of their machine."""
+    recorded = pairs(await run.client.command("HGETALL", keys.segments(run.name)))
+    here = segments_in(paths.pages) | segments_in(paths.items)
+    return sum(int(pages) for name, pages in recorded if name not in here)
 
 
 def ended_fruitless(status: dict[str, Any]) -> bool:
@@ -67,12 +77,15 @@ def _failures(status: dict[str, Any]) -> list[str]:
 
 
 def _pages(status: dict[str, Any]) -> list[str]:
+    elsewhere = status.get("pages_elsewhere", 0)
     if status["spider"] != "web":
-        return [f"{status['items']:,} items are in {status['items_directory']}"]
+        others = " and elsewhere: on other machines, or moved" if elsewhere else ""
+        return [f"{status['items']:,} items are in {status['items_directory']}{others}"]
     stored, where = status["pages_stored"], status["pages"]
     if ended_fruitless(status):
         return [f"{stored:,} rows in {where} say why each URL has no page."] if stored else []
-    lines = [f"{stored:,} pages are in {where}"]
+    others = f", {elsewhere:,} elsewhere: on other machines, or moved" if elsewhere else ""
+    lines = [f"{stored - elsewhere:,} pages are in {where}{others}"]
     if cut := status["pages_cut"]:
         lines.append(f"Truncated pages: {cut:,}; the rest was over CRAWL_MAX_BODY or never sent.")
     return lines

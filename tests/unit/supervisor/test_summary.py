@@ -42,6 +42,15 @@ def test_a_run_without_failures_says_where_its_pages_are() -> None:
     ]
 
 
+def test_pages_that_other_machines_have_stored_are_not_said_to_be_here() -> None:
+    assert summary_of(status(pages_elsewhere=2)).splitlines()[1:] == [
+        "1 pages are in data/runs/news/pages, 2 elsewhere: on other machines, or moved"
+    ]
+    assert summary_of(
+        status(pages_elsewhere=2, spider="docs", items=7, items_directory="data/runs/docs/items")
+    ).splitlines()[1:] == ["7 items are in data/runs/docs/items and elsewhere: on other machines, or moved"]
+
+
 def test_the_three_commonest_failures_come_with_what_would_help() -> None:
     failed = {"cannot_resolve_host": 2, "total_timeout": 9, "tls": 5, "idle_timeout": 1, "http_404": 50}
 
