@@ -100,16 +100,16 @@ class Command(RuledCommand):
     async def _wait_for_rules(self, run: Run, opts: argparse.Namespace) -> None:
         """Obey the rules of *run*. Those of a new run are set by its first shard."""
         is_child = bool(self.config().supervisor)
-        is_told = False
+        is_logged = False
         while not await self.obey(run, opts, may_set=False):
             is_new = await run.state() == RunState.CREATED and not (await run.read_counters()).unstored
             if not is_new and not is_child:
                 # It is of an earlier release.
                 await self.obey(run, opts)
                 return
-            if not is_told:
+            if not is_logged:
                 logger.info("waiting for the rules of run %s, which its first shard sets", run.name)
-            is_told = True
+            is_logged = True
             await asyncio.sleep(_RULES_S)
 
     async def _record_death(self, opts: argparse.Namespace, name: str, death: Death) -> int:
