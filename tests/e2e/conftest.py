@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from crawlproj.config.rules import RULES
 from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
@@ -305,7 +306,11 @@ def scrapy(tmp_path: Path, empty_redis_url: str) -> Iterator[Callable[..., Proce
         before: Sequence[str] = (),
         **settings: str,
     ) -> Process:
-        settings = QUICK | {"CRAWL_DATA": str(tmp_path / "data")} | settings
+        # A parser takes the rules from the run, whatever the test gave to its shards.
+        quick = {
+            name: value for name, value in QUICK.items() if arguments[0] != "parser" or name not in RULES
+        }
+        settings = quick | {"CRAWL_DATA": str(tmp_path / "data")} | settings
         process = Process(
             [*arguments, *(f"--set={name}={value}" for name, value in settings.items())],
             tmp_path / f"{arguments[0]}-{len(started)}.log",
