@@ -100,7 +100,9 @@ async def agree(
         else:
             rules = Rules.of(await _first(run, config, given), spider)
         if rules.encode() == text or await _write_text(run, text, rules.encode()):
-            ignored = rules.differing(config, RULES.keys() - given) if text else []
+            # A default is nobody's word: what the run was given once need not be given again.
+            said = Rules.of(config, spider).unusual().keys() - set(given)
+            ignored = rules.differing(config, said) if text else []
             return Terms(rules, rules.obeyed_by(config), changes, ignored)
 
 

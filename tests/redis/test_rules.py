@@ -96,6 +96,14 @@ async def test_other_settings_of_the_project_are_said_and_not_obeyed(run: Run) -
     assert [str(one) for one in terms.ignored] == ["DEPTH_LIMIT 1 -> 2"]
 
 
+async def test_defaults_beside_the_rules_of_a_run_are_not_worth_a_word(run: Run) -> None:
+    await start(run, DEPTH_LIMIT=1)
+
+    terms = await start(run)
+
+    assert terms.ignored == []
+
+
 async def test_who_starts_the_whole_run_may_change_limits_and_it_is_recorded(run: Run) -> None:
     await start(run, DEPTH_LIMIT=1)
 
