@@ -306,7 +306,6 @@ class Command(RuledCommand):
         from crawlproj.supervisor.crawl import Crawl
         from crawlproj.supervisor.summary import complete, ended_fruitless, pages_elsewhere, summary_of
 
-        config = self.config()
         found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
         run = await found
         run.watch()
