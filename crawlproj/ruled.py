@@ -34,10 +34,12 @@ class RuledCommand(RunCommand):
         *,
         fetches: bool,
         skip_invalid: bool = False,
+        spider: str = "web",
     ) -> None:
         """Raise CannotStart with everything that is wrong with the crawl. Creates nothing.
 
-        *fetches*: processes of this machine will fetch and store pages.
+        *fetches*: processes of this machine will fetch and store pages. Raises BadArgument if there is no
+        *spider* of this name.
         """
         from crawlproj import checks
 
@@ -47,6 +49,7 @@ class RuledCommand(RunCommand):
             return [*found, *(checks.disk_problems(config, run) if fetches or not config.redis_url else ())]
 
         config, wrong = self._read_config()
+        config = config if wrong else self.config_of(spider)
         redis_problem = await checks.redis_problem(config)
         problems = problems_of(config)
         if problems and not wrong and not redis_problem:

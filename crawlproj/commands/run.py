@@ -175,13 +175,13 @@ class Command(RuledCommand):
         if opts.restart and opts.join:
             raise BadArgument("--restart begins a run again, --join helps one that runs: give one of them.")
         if opts.spider:
-            self.config_of(opts.spider)
             name = opts.run or self.config().run or opts.spider
         elif not (sources or opts.join or opts.simweb):
             if opts.restart:
                 raise NoSeeds(f"To crawl run {name!r} again, give its seeds, too, or its --spider.")
             asyncio.run(self._require_run(name))
-        asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=opts.skip_invalid))
+        spider, skip = opts.spider or "web", opts.skip_invalid
+        asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=skip, spider=spider))
         config = self.config()
         if shards > config.partitions:
             raise BadArgument(f"--shards {shards}: at most {config.partitions}, one per partition.")

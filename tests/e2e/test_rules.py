@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawlproj.config.rules import RULES
-from crawlproj.errors import EXIT_RUN_MISMATCH, RunFinished
+from crawlproj.errors import EXIT_RUN_MISMATCH, EXIT_USAGE, RunFinished
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
 
@@ -144,3 +144,23 @@ def test_a_run_of_another_spider_continues_with_that_spider(
     # There is nothing new, as its own spider finds out; `web` would be refused.
     assert again.wait() == RunFinished.exit_code, again.log
     assert "scrapy run --spider mine --run mine --restart" in again.log
+
+
+def test_what_a_spider_sets_itself_counts_before_the_start(
+    scrapy: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "myspiders.py").write_text(
+        SPIDER.format(seeds="") + "    custom_settings = {'CRAWL_CONTACT': 'me@a.test'}\n"
+    )
+
+    # It is checked, and not started: there are 64 partitions.
+    process = scrapy(
+        *("run", "--spider", "mine", "--shards", "65"),
+        environment={"PYTHONPATH": str(tmp_path / "modules")},
+        SPIDER_MODULES="myspiders",
+        CRAWL_ALLOW_ADDRESSES="",
+    )
+
+    assert process.wait() == EXIT_USAGE
+    assert "--shards 65: at most 64" in process.log
