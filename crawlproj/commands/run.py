@@ -296,7 +296,7 @@ class Command(RuledCommand):
                 await reset_joined(run)
             if opts.restart and (earlier := await restart(client, spec.run, config)):
                 kept = f"what it had stored is kept in {earlier.directory}"
-                see = f"to see it: scrapy pages --run {earlier.run}"
+                see = f"to see it: scrapy {'items' if opts.spider else 'pages'} --run {earlier.run}"
                 self._print(opts, f"run {spec.run} begins again; {kept}, {see}")
             yield
 
@@ -345,7 +345,7 @@ class Command(RuledCommand):
         )
         self._print(
             opts,
-            f"run {run.name}: {start_phrase(count.new, counters.waiting)}; shards: {spec.shards}, "
+            f"run {run.name}: {start_phrase(count.new, counters.waiting, spider)}; shards: {spec.shards}, "
             f"parsers: {spec.parsers}; logs in {log_files.own.parent}",
         )
         if spider == "web":

@@ -42,8 +42,13 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float:
     return (last[1] - first[1]) / seconds if seconds > 0 else 0.0
 
 
-def start_phrase(new: int, waiting: int) -> str:
-    return f"new seeds: {new:,}" if new else f"resuming with {waiting:,} URLs waiting"
+def start_phrase(new: int, waiting: int, spider: str = "web") -> str:
+    """Return what a run begins with: *new* seeds, what is *waiting*, or what its *spider* asks for."""
+    if new:
+        return f"new seeds: {new:,}"
+    if spider != "web" and not waiting:
+        return f"starting with the requests of spider {spider}"
+    return f"resuming with {waiting:,} URLs waiting"
 
 
 def scope_phrase(config: Config, sites: SiteList) -> str:

@@ -205,7 +205,7 @@ def test_a_spider_runs_as_shards_and_its_items_are_counted_and_exported(
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert Counter(json.loads(line)["url"] for line in lines) == Counter(expected)
     assert "Run 'mine' has finished, and there is nothing new to fetch" in again.log
-    [earlier] = re.findall(r"to see it: scrapy pages --run (\S+)", restarted.log)
+    [earlier] = re.findall(r"to see it: scrapy items --run (\S+)", restarted.log)
     for name in ("mine", earlier):
         items = read_items(tmp_path / "data" / "runs" / name)
         assert Counter(item["url"] for item in items) == Counter(expected)
