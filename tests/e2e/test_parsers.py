@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -139,7 +140,8 @@ class Pages:
             Counter(row["url"] for row in read_pages(self.directory, ("url",))), self.stored, "read_pages"
         )
         assert sorted(self.directory.glob("*.part")) == []
-        assert {path.name.split(".")[0] for path in self.directory.iterdir()} == self.segments()
+        bases = {re.sub(r"(-\d{6,})\..*", r"\1", path.name) for path in self.directory.iterdir()}
+        assert bases == self.segments()
         counters = self.counters()
         assert counters["stored"] == len(self.stored)
         assert counters["queued_bytes"] == 0
