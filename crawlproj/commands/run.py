@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
 from crawlproj import profiles
-from crawlproj.checks import rule_problems
 from crawlproj.config.rules import RULES
 from crawlproj.console import spoken
 from crawlproj.errors import EXIT_NOTHING_FETCHED, BadArgument, CannotStart, NoSeeds, RunFinished
@@ -367,6 +366,8 @@ class Command(RuledCommand):
         await self.admit_seeds(run, sources)
 
     async def _change(self, args: list[str], opts: argparse.Namespace) -> int:
+        from crawlproj.checks import rule_problems
+
         if args or opts.join or opts.simweb or opts.shards or opts.parsers or opts.spider:
             raise BadArgument("--change starts nothing: it takes --run, limits, --scope and -s only.")
         settings = self._apply_settings(opts, None)

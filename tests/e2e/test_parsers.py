@@ -285,6 +285,7 @@ def test_a_parser_killed_at_every_step_of_a_commit_loses_no_page_and_stores_none
     )
     plan = [Crash.read(step, "both") for step in steps.split()]
     settings = {"PAGE_STORE": "parquet,jsonl", "CRAWL_PARSE_BATCH": "8", "CRAWL_SEGMENT_PAGES": "16"}
+    pages.set_rules(QUICK | settings)
 
     parser = scrapy(
         "parser", before=killed_at(plan, tmp_path / "deaths"), **settings, CRAWL_SEGMENT_SECONDS="1"
