@@ -2,6 +2,7 @@
 #
 #   make crawl                     crawl the bundled simulated web
 #   make crawl SEEDS=seeds.txt CONTACT=you@example.org     crawl from seeds (a file, URLs, or a profile)
+#   make serve                     the jobs API and the web page, at http://127.0.0.1:8080/
 #   make quick                     while you edit: most tests, in half a minute
 #   make test                      check, then every test, also on stock Scrapy, as a plain user, on the newest Python
 #   make chaos                     a crawl under faults by a seed, judged: make chaos SEED=1 PAGES=20000
@@ -17,6 +18,8 @@ RUN     ?=
 ARGS    ?=
 SEEDS   ?=
 CONTACT ?=
+HOST    ?= 127.0.0.1
+PORT    ?= 8080
 SEED    ?= 1
 PAGES   ?= 20000
 
@@ -32,7 +35,7 @@ READER := crawlproj/parsing/_reader.abi3.so
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help crawl quick test test-all test-stock test-user test-newest check chaos bench wheel fmt lock clean
+.PHONY: help crawl serve quick test test-all test-stock test-user test-newest check chaos bench wheel fmt lock clean
 
 help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
@@ -40,6 +43,9 @@ help:
 
 crawl: $(CRAWL_READY) $(READER)
 	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
+
+serve: $(CRAWL_READY) $(READER)
+	$(BIN)/scrapy serve --host $(HOST) --port $(PORT) --data $(DATA) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
 # Three at once, a file each: many tests wait most of the time.
 AT_ONCE = 3
@@ -104,6 +110,7 @@ fmt: $(DEV_READY)
 	$(BIN)/python -m crawlproj.config > docs/settings.md
 	$(BIN)/python -m crawlproj.redisio.keys > docs/keyspace.md
 	$(BIN)/python -m crawlproj.observe.metrics > docs/metrics.md
+	$(BIN)/python -m crawlproj.api.description > docs/openapi.json
 
 # One lock for every Python from 3.11 on. Index addresses stay out of it: they belong to the machine.
 # Pins that still fit are kept; `make lock ARGS=--upgrade` takes the newest.

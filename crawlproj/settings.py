@@ -50,6 +50,9 @@ REDIS_SERVER = os.environ.get("REDIS_SERVER") or None
 #: A file with its password, to keep that out of the URL in containers.
 REDIS_PASSWORD_FILE = os.environ.get("REDIS_PASSWORD_FILE") or None
 CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
+#: Who may use `scrapy serve` (docs/api.md): tokens, or a file of them.
+CRAWL_API_TOKENS = os.environ.get("CRAWL_API_TOKENS") or None
+CRAWL_API_TOKENS_FILE = os.environ.get("CRAWL_API_TOKENS_FILE") or None
 
 #: Which of these the environment has set: a person gave them, as on the command line (docs/rules.md).
 FROM_ENVIRONMENT = [name for name in ("CRAWL_CONTACT",) if os.environ.get(name)]

@@ -79,6 +79,20 @@ class SeedSource:
         return kept
 
 
+class SeedLines(SeedSource):
+    """Seeds from memory. A line is never the name of a file."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.name = "seeds"
+        self._lines = lines
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        yield from enumerate(self._lines, 1)
+
+    def place(self, number: int) -> str:
+        return ""
+
+
 async def admit_seeds(
     frontier: Frontier,
     sources: Sequence[SeedSource],

@@ -22,10 +22,35 @@ def exposition(run: str, processes: Iterable[ProcessMetrics]) -> bytes:
     return generate_latest(registry)
 
 
+def exposition_of_all(runs: Iterable[tuple[str, Mapping[str, Any], Iterable[ProcessMetrics]]]) -> bytes:
+    """Return the text of a scrape of several runs: name, metrics of the run, processes."""
+    families: dict[str, Family] = {}
+    for run, figures, processes in runs:
+        for family in _Collector(run, list(processes), figures).collect():
+            if family.name in families:
+                families[family.name].samples += family.samples
+            else:
+                families[family.name] = family
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(list(families.values())))
+    return generate_latest(registry)
+
+
+class _Families(Collector):
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Family]:
+        return self._families
+
+
 class _Collector(Collector):
-    def __init__(self, run: str, processes: list[ProcessMetrics]) -> None:
+    def __init__(
+        self, run: str, processes: list[ProcessMetrics], figures: Mapping[str, Any] | None = None
+    ) -> None:
         self._run = run
         self._processes = processes
+        self._figures = figures
 
     def collect(self) -> Iterator[Family]:
         for name, metric in METRICS.items():
@@ -36,7 +61,7 @@ class _Collector(Collector):
                 yield family
         # For a moment two processes may both believe they lead.
         leading = [process.snapshot.run_figures for process in self._processes if process.is_live]
-        figures = next((figures for figures in leading if figures), {})
+        figures = self._figures or next((figures for figures in leading if figures), {})
         for name, metric in RUN_METRICS.items():
             if name in figures:
                 family = _family(metric)

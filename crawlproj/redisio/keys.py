@@ -196,6 +196,31 @@ def runs() -> str:
     return "crawl:runs"
 
 
+def job(run: str) -> str:
+    """hash · the request that `scrapy serve` took for this run: `token` of the request, `created_ms`, `request` (JSON), `seeds` (lines); `held`, `paused` or `stopped` before it began; `error`, why it cannot be started; `starts` in a row, `started_ms` · until the run is deleted"""
+    return f"crawl:{{jobs}}:job:{run}"
+
+
+def jobs() -> str:
+    """zset · runs with a request as above, scored by their creation (ms) · until the run is deleted"""
+    return "crawl:{jobs}:all"
+
+
+def jobs_open() -> str:
+    """zset · the same, only those that have not ended: servers start what waits here, oldest first · until it has ended"""
+    return "crawl:{jobs}:open"
+
+
+def job_starter(run: str) -> str:
+    """string · ``instance json`` of the server that is starting this run · expires unless renewed"""
+    return f"crawl:{{jobs}}:starter:{run}"
+
+
+def job_answer(idempotency_key: str) -> str:
+    """string · ``digest run``: the request that came with this idempotency key, and the run it created · a day"""
+    return f"crawl:{{jobs}}:key:{idempotency_key}"
+
+
 def _partition(run: str, partition: int, name: str) -> str:
     return f"crawl:{{{run}:p{partition}}}:{name}"
 
@@ -216,6 +241,7 @@ def _document() -> str:
         "parser": "PARSER",
         "spider": "SPIDER",
         "ip": "IP",
+        "idempotency_key": "KEY",
     }
     lines = [
         "# Keys in Redis",

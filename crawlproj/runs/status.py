@@ -56,6 +56,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
         "items": int(dict(pairs(page_counters)).get("items", 0)),
+        "dead_letters": int(dict(pairs(page_counters)).get("dead", 0)),
         **_spilled(dict(pairs(spills))),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,

@@ -16,7 +16,16 @@ _DELETED = ".deleted-"
 #: The name with both must be a valid name for a run, since `scrapy pages --run` shows it: at most 64.
 _MOST_NAME = 36
 #: What only its own processes need.
-_WORKING_FILES = ("logs", "metrics", "spills", "supervisor.lock", "world.json", "access.jsonl")
+_WORKING_FILES = (
+    "logs",
+    "metrics",
+    "spills",
+    "supervisor.lock",
+    "world.json",
+    "access.jsonl",
+    "seeds.txt",
+    "exports",
+)
 
 
 def set_aside(paths: RunPaths) -> RunPaths | None:

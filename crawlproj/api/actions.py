@@ -1,0 +1,190 @@
+"""What callers do with a job. A job that waits has no run yet: then its record is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+from crawlproj.api.problems import Refused, bad_field
+from crawlproj.api.requests import MOST_SEEDS as MOST
+from crawlproj.api.requests import LimitsRequest, ReleaseRequest, SeedsRequest, split_seeds
+from crawlproj.api.service import Service
+from crawlproj.checks import seed_problems
+from crawlproj.errors import BadArgument, BadUrl
+from crawlproj.frontier.exclusions import load_rules
+from crawlproj.frontier.frontier import Frontier
+from crawlproj.frontier.parking import DOMAIN_REASONS, URL_REASONS, Choice, Parking
+from crawlproj.frontier.seeds import SeedLines, admit_seeds
+from crawlproj.model.run import RunPaths, RunState
+from crawlproj.model.urls import canonicalise, domain_of
+from crawlproj.redisio import keys
+from crawlproj.runs import Run
+from crawlproj.runs.jobs import JobRecord
+from crawlproj.runs.processes import live_processes, read_supervisors
+from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
+
+
+async def pause(service: Service, job: str) -> None:
+    run = await service.run_of(job)
+    if run is None:
+        await _hold(service, job, "paused")
+    else:
+        await run.change(RunState.PAUSED)
+
+
+async def stop(service: Service, job: str) -> None:
+    run = await service.run_of(job)
+    if run is None:
+        await _hold(service, job, "stopped")
+    elif not RunState(await run.state()).is_end:
+        await run.change(RunState.STOPPED, "asked")
+
+
+async def resume(service: Service, job: str, asked: LimitsRequest) -> None:
+    run = await service.run_of(job)
+    if run is not None:
+        await _resume_run(service, run, asked)
+    else:
+        record = await _record(service, job)
+        given = asked.model_dump(exclude_none=True)
+        await service.records.update(job, request=json.dumps(record.request | given))
+    await service.records.adopt(job)
+
+
+async def _resume_run(service: Service, run: Run, asked: LimitsRequest) -> None:
+    before = await run.read_map()
+    given = {"pages": asked.max_pages, "seconds": asked.max_seconds}
+    limits = replace(before.limits, **{name: value for name, value in given.items() if value is not None})
+    if before.reason.startswith("max_") and before.state.is_end and limits == before.limits:
+        raise Refused(
+            409,
+            f"Job {run.name!r} has reached its limit {before.reason}. Give a higher one: "
+            f'{{"{before.reason}": N}}; 0 means no limit.',
+        )
+    if limits != before.limits:
+        await run.set_limits(limits)
+    if before.state == RunState.PAUSED:
+        alive = await live_processes(run, _silent_s(service))
+        has_shards = any(name.startswith("shard") for name in alive)
+        # A run without shards is not RUNNING: its time would be counted.
+        await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
+    else:
+        await run.reopen()
+
+
+async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[str, Any]:
+    run = await service.run_of(job)
+    lines = list(split_seeds(request.seeds))
+    if not lines or len(lines) > MOST:
+        raise bad_field("seeds", "", f"{len(lines):,} seeds were given.", f"Give 1 to {MOST:,}.")
+    problems = await asyncio.to_thread(seed_problems, service.config, [SeedLines(lines)])
+    invalid = [
+        {"field": "seeds", "value": one.value[:200], "problem": one.wrong, "remedy": one.remedy}
+        for one in problems
+    ]
+    wrong = {one.value for one in problems}
+    valid = [line for line in lines if line not in wrong] if problems else lines
+    if problems and len(wrong) < len(problems):
+        # More are invalid than were listed.
+        raise Refused(422, "Too many of the seeds are invalid; none was added.", problems)
+    if run is None:
+        known = await service.records.read_seeds(job)
+        new = [line for line in dict.fromkeys(valid) if line not in set(known)]
+        await service.records.update(job, seeds="\n".join([*known, *new]))
+        return {"new": len(new), "known": len(valid) - len(new), "invalid": invalid}
+    rules, _ = await asyncio.to_thread(load_rules, service.config)
+    frontier = Frontier.of(run, service.config)
+    count = await admit_seeds(frontier, [SeedLines(valid)], rules, lambda text: None, run.adding)
+    if count.new:
+        await _reopen(service, run)
+    return {"new": count.new, "known": count.given - count.new, "invalid": invalid}
+
+
+async def set_shards(service: Service, job: str, shards: int) -> None:
+    run = await service.run_of(job)
+    if run is not None:
+        try:
+            await run.set_shards(shards)
+        except BadArgument as exc:
+            raise bad_field("shards", shards, str(exc)) from exc
+        # Supervisors that joined keep the shards they hold; the run's own starts all the others.
+        await run.client.command("HDEL", keys.run_record(job), "joined")
+    record = await service.records.find(job)
+    if record is not None:
+        await service.records.update(job, request=json.dumps(record.request | {"shards": shards}))
+
+
+async def release(service: Service, job: str, request: ReleaseRequest) -> dict[str, int]:
+    reasons = (*DOMAIN_REASONS, *URL_REASONS)
+    if request.reason and request.reason not in reasons:
+        wrong = f"reason={request.reason!r} is unknown."
+        raise bad_field("reason", request.reason, wrong, f"Use one of: {', '.join(reasons)}.")
+    choice = Choice(frozenset(map(_domain, request.domains)), request.reason)
+    run = await service.run_of(job)
+    if run is None:
+        return {"domains": 0, "urls": 0}
+    parking = Parking(run.client, run.name, run.partitions)
+    # URLs first: those of a parked domain are then released together with it.
+    async with run.adding():
+        urls = await parking.release_urls(choice)
+        domains = await parking.release_domains(choice)
+    if domains or urls.new:
+        await _reopen(service, run)
+    return {"domains": domains, "urls": urls.new}
+
+
+async def delete(service: Service, job: str, *, pages: bool) -> None:
+    run = await service.run_of(job)
+    if await service.records.is_starting(job):
+        raise Refused(409, f"Job {job!r} is being started; stop it first.")
+    if run is not None:
+        alive = await live_processes(run, _silent_s(service))
+        supervisors = await read_supervisors(run, 1000 * int((await run.client.command("TIME"))[0]))
+        if alive or supervisors:
+            who = ", ".join(alive) or "its supervisor"
+            raise Refused(409, f"Job {job!r} is in use: {who}. Stop it first.")
+        await service.records.delete(job)
+        await run.delete()
+    await service.records.delete(job)
+    await asyncio.to_thread(_delete_files, service, job, pages=pages)
+
+
+def _delete_files(service: Service, job: str, *, pages: bool) -> None:
+    paths = RunPaths(service.config.data, job)
+    for place in leftovers(service.config.data, job) if pages else ():
+        remove_stored(place)
+    set_aside(paths)
+    remove_working_files(paths)
+
+
+async def _reopen(service: Service, run: Run) -> None:
+    """Set a run that has ended going again, since there is work."""
+    has_ended = RunState(await run.state()).is_end
+    await run.reopen()
+    if has_ended:
+        await service.records.adopt(run.name)
+
+
+async def _hold(service: Service, job: str, how: str) -> None:
+    await _record(service, job)
+    await service.records.update(job, held=how)
+
+
+async def _record(service: Service, job: str) -> JobRecord:
+    record = await service.records.find(job)
+    assert record is not None
+    return record
+
+
+def _silent_s(service: Service) -> float:
+    return service.config.shard_lease_seconds + service.config.parse_seconds
+
+
+def _domain(name: str) -> str:
+    """Return the domain of *name*, which may also be a host or a URL."""
+    try:
+        return domain_of(canonicalise(name if "://" in name else f"http://{name}/"))
+    except BadUrl as exc:
+        raise bad_field("domains", name, f"{name[:100]!r} is not a domain.", "Use: example.org.") from exc

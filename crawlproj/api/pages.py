@@ -1,0 +1,7 @@
+"""Stored pages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter(prefix="/api/jobs/{job}", tags=["pages"])

@@ -1,0 +1,123 @@
+"""Errors as ``application/problem+json`` (RFC 9457), with fields and remedies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from crawlproj.errors import BadArgument, CrawlError, Problem, RedisRefused, RedisUnreachable, RunMismatch
+
+logger = logging.getLogger(__name__)
+
+#: What callers give is shown up to here.
+_MOST_SHOWN = 200
+
+
+class Refused(Exception):
+    """A request that is not carried out. *errors* are problems of its fields."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: Sequence[Problem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        return problem(self.status, self.detail, self.errors, self.headers)
+
+
+def problem(
+    status: int,
+    detail: str,
+    errors: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "errors": [
+            {
+                "field": one.field,
+                "value": one.value[:_MOST_SHOWN],
+                "problem": one.wrong,
+                "remedy": one.remedy,
+            }
+            for one in errors
+        ],
+    }
+    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
+
+
+def no_job(run: str) -> Refused:
+    return Refused(404, f"There is no job {run[:_MOST_SHOWN]!r}. GET /api/jobs lists all.")
+
+
+def bad_field(field: str, value: object, wrong: str, remedy: str = "") -> Refused:
+    return Refused(422, wrong, [Problem(field, str(value), wrong, remedy)])
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Answer every error of *app* as a problem."""
+
+    async def refused(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, Refused)
+        return exc.response()
+
+    async def invalid(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, RequestValidationError)
+        errors = [_of_pydantic(error) for error in exc.errors()]
+        return problem(422, f"{len(errors)} of the values given cannot be used.", errors)
+
+    async def http(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, HTTPException)
+        detail = {404: f"There is nothing at {request.url.path[:_MOST_SHOWN]!r}."}.get(
+            exc.status_code, f"{request.method} is not possible here: {exc.detail}."
+        )
+        return problem(exc.status_code, detail, headers=exc.headers)
+
+    async def crawl_error(request: Request, exc: Exception) -> Response:
+        if isinstance(exc, BadArgument | RunMismatch):
+            return problem(409, str(exc))
+        if isinstance(exc, RedisUnreachable | RedisRefused):
+            return problem(503, str(exc), headers={"Retry-After": "5"})
+        logger.error("a request failed", exc_info=exc, extra={"path": request.url.path})
+        return problem(500, str(exc))
+
+    async def timeout(request: Request, exc: Exception) -> Response:
+        return problem(503, "Redis or the disk did not answer in time.", headers={"Retry-After": "5"})
+
+    async def unexpected(request: Request, exc: Exception) -> Response:
+        return problem(500, "An unexpected error; the log of the server has it.")
+
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(CrawlError, crawl_error)
+    app.add_exception_handler(TimeoutError, timeout)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _of_pydantic(error: Mapping[str, Any]) -> Problem:
+    place = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
+    # Of `str | list[str]` the name of the type that was tried is no field.
+    name = ".".join(part for part in place if not part.startswith(("list[", "str", "int", "constrained-")))
+    shown = error.get("input")
+    value = "" if shown is None or isinstance(shown, (dict, list, bytes)) else str(shown)
+    return Problem(name or "body", value, f"{name or 'The body'}: {error['msg']}.")

@@ -1,0 +1,120 @@
+"""The server itself: health, processes of all jobs, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import time
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from crawlproj.api.answers import Health, WorkerList
+from crawlproj.api.service import Served, Service, answer
+from crawlproj.api.view import iso_time
+from crawlproj.errors import CrawlError
+from crawlproj.model.run import RunPaths, RunState
+from crawlproj.observe.exposition import exposition_of_all
+from crawlproj.observe.slots import ProcessMetrics, read_processes
+from crawlproj.redisio import keys
+from crawlproj.runs import Run
+from crawlproj.runs.gauges import run_gauges
+
+router = APIRouter(tags=["server"])
+
+#: A load balancer does not wait longer.
+_REDIS_S = 2.0
+#: With less, pages cannot be stored much longer.
+_LEAST_FREE_BYTES = 100_000_000
+#: Metrics on disk that are older are of dead processes; see `observe.slots`.
+_LIVE_S = 60.0
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get("/api/health", response_model=Health, responses={503: {"model": Health}})
+async def health(served: Served) -> Response:
+    """Say whether jobs can be taken and pages stored; 503 if not."""
+    problems: list[dict[str, str]] = []
+    running = waiting = 0
+    progress_ms = 0
+    redis = "ok"
+    try:
+        async with asyncio.timeout(_REDIS_S):
+            running, waiting, progress_ms = await _jobs(served)
+    except (TimeoutError, CrawlError) as exc:
+        redis = str(exc) or "It did not answer in time."
+        problems.append({"what": f"Redis: {redis}", "remedy": "Start it, or see REDIS_URL."})
+    free = await asyncio.to_thread(_free_bytes, served)
+    if free < _LEAST_FREE_BYTES:
+        problems.append({"what": f"{free / 1e6:,.0f} MB are free on disk.", "remedy": "Free some space."})
+    value = {
+        "status": "unwell" if problems else "ok",
+        "redis": redis,
+        "disk_free_bytes": free,
+        "jobs_running": running,
+        "jobs_waiting": waiting,
+        "last_progress_at": iso_time(progress_ms),
+        "problems": problems,
+    }
+    return answer(value, 503 if problems else 200)
+
+
+@router.get("/api/workers", response_model=WorkerList)
+async def workers(served: Served) -> Response:
+    """List the shards, parsers and supervisors of all jobs, on all machines."""
+    names = await Run.names(served.client)
+    states = await served.client.pipeline([("HGET", keys.run_record(name), "state") for name in names])
+    alive = [
+        name for name, state in zip(names, states, strict=True) if state and not _is_quiet(state.decode())
+    ]
+    views = await asyncio.gather(*(served.views.get(name, 2.0) for name in alive))
+    lines = [{"job": view["id"], **line} for view in views if view for line in view["processes"]]
+    return answer({"workers": lines})
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def metrics(served: Served) -> Response:
+    """Prometheus metrics of all jobs on this machine that run."""
+    runs = []
+    for name in await Run.names(served.client):
+        run = Run(served.client, name, 1)
+        state = await run.state()
+        if state == RunState.RUNNING:
+            try:
+                found = await Run.find(served.client, name)
+                figures = await run_gauges(found, served.config)
+            except CrawlError:
+                # Deleted a moment ago, or of another version.
+                continue
+            runs.append((name, figures, await asyncio.to_thread(_processes, served, name)))
+    text = await asyncio.to_thread(exposition_of_all, runs)
+    return Response(text, headers={"Content-Type": _METRICS})
+
+
+def _is_quiet(state: str) -> bool:
+    return state == RunState.CREATED
+
+
+def _processes(service: Service, run: str) -> list[ProcessMetrics]:
+    return list(read_processes(RunPaths(service.config.data, run).metrics / socket.gethostname(), _LIVE_S))
+
+
+async def _jobs(service: Service) -> tuple[int, int, int]:
+    """Return how many jobs run and wait, and when one was last seen to fetch or store a page (ms)."""
+    await service.client.command("PING")
+    names = await service.records.open_names()
+    views = [view for view in await asyncio.gather(*(service.views.get(name, 5.0) for name in names)) if view]
+    running = sum(view["state"] == "processing" for view in views)
+    waiting = sum(view["state"] == "pending" for view in views)
+    done = sum(view["completed"] + view["failed"] + view["pages_stored"] for view in views)
+    if done != service.progress[0]:
+        service.progress = (done, int(time.time() * 1000))
+    return running, waiting, service.progress[1]
+
+
+def _free_bytes(service: Service) -> int:
+    try:
+        return shutil.disk_usage(service.config.data).free
+    except OSError:
+        return 0
