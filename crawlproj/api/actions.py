@@ -98,7 +98,7 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
     frontier = Frontier.of(run, service.config)
     count = await admit_seeds(frontier, [SeedLines(valid)], rules, lambda text: None, run.adding)
     if count.new:
-        await _reopen(service, run)
+        await reopen(service, run)
     return {"new": count.new, "known": count.given - count.new, "invalid": invalid}
 
 
@@ -131,7 +131,7 @@ async def release(service: Service, job: str, request: ReleaseRequest) -> dict[s
         urls = await parking.release_urls(choice)
         domains = await parking.release_domains(choice)
     if domains or urls.new:
-        await _reopen(service, run)
+        await reopen(service, run)
     return {"domains": domains, "urls": urls.new}
 
 
@@ -159,7 +159,7 @@ def _delete_files(service: Service, job: str, *, pages: bool) -> None:
     remove_working_files(paths)
 
 
-async def _reopen(service: Service, run: Run) -> None:
+async def reopen(service: Service, run: Run) -> None:
     """Set a run that has ended going again, since there is work."""
     has_ended = RunState(await run.state()).is_end
     await run.reopen()

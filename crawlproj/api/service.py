@@ -11,6 +11,7 @@ import msgspec
 from fastapi import Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
+from crawlproj.api.domains import Domains
 from crawlproj.api.problems import no_job
 from crawlproj.api.starter import Starter
 from crawlproj.api.view import find_run
@@ -34,6 +35,11 @@ class Service:
         self.client: RedisClient
         self.views: JobViews
         self.starter: Starter
+        self.domains = Domains()
+        #: Searches in stored pages at once: each may hold some ten megabytes.
+        self.searching = asyncio.Semaphore(4)
+        #: One export is written at a time: it reads all pages.
+        self.exporting = asyncio.Lock()
         #: What was done at the last look, and when that was new (ms).
         self.progress = (0, 0)
 

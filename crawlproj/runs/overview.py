@@ -85,7 +85,7 @@ async def domains_of(run: Run, most: int = MOST_DOMAINS) -> dict[str, Any]:
         found = []
         for partition, (cursor, flat) in zip(list(cursors), answers, strict=True):
             page = pairs(flat)
-            found += [_domain(domain, DomainState.decode(text)) for domain, text in page]
+            found += [domain_line(domain, DomainState.decode(text)) for domain, text in page]
             read[partition] += len(page)
             cursors[partition] = cursor
             if cursor == b"0" or read[partition] >= most:
@@ -98,7 +98,7 @@ async def domains_of(run: Run, most: int = MOST_DOMAINS) -> dict[str, Any]:
     return {"domains_read": sum(read.values()), "domains_are_sample": is_sample, **shown}
 
 
-def _domain(domain: str, state: DomainState) -> dict[str, Any]:
+def domain_line(domain: str, state: DomainState) -> dict[str, Any]:
     return {
         "domain": domain,
         "fetched": state.fetched,

@@ -138,13 +138,18 @@ class ParquetSink(ParquetFile):
             # An older file may lack a column.
             present = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(_READ_ROWS, columns=present, use_threads=False):
-                for row in batch.to_pylist(maps_as_pydicts="strict"):
-                    for name in _TIMESTAMPS:
-                        if timestamp := row.get(name):
-                            row[name] = timestamp.replace(tzinfo=UTC)
-                    if isinstance(fields := row.get("fields"), list):
-                        row["fields"] = {field["name"]: field["values"] for field in fields}
-                    yield {name: row.get(name) for name in columns}
+                yield from plain_rows(batch, columns)
+
+
+def plain_rows(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file as dicts, as every format has them."""
+    for row in rows.to_pylist(maps_as_pydicts="strict"):
+        for name in _TIMESTAMPS:
+            if timestamp := row.get(name):
+                row[name] = timestamp.replace(tzinfo=UTC)
+        if isinstance(fields := row.get("fields"), list):
+            row["fields"] = {field["name"]: field["values"] for field in fields}
+        yield {name: row.get(name) for name in columns}
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:

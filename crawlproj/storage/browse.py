@@ -1,0 +1,301 @@
+"""Stored pages for people: the newest first, filtered, a few at a time, and never longer than asked for.
+
+A search that runs out of time returns what it has found, and a cursor from which the next one continues.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from crawlproj.errors import BadArgument
+from crawlproj.storage.parquet import ParquetSink, plain_rows
+from crawlproj.storage.reader import DAMAGE, committed_files
+from crawlproj.storage.row import COLUMNS
+from crawlproj.storage.sink import Sink
+
+#: Of a line; the text itself is read only for the lines that are returned, or searched.
+_COLUMNS = ("url", "domain", "status", "title", "fetched_at", "language", "body_bytes", "error")
+_CURSOR = re.compile(r"(\d{1,20})\.(\d{1,12})\.([^/]{1,200})")
+_PAGE = re.compile(r"([^/]{1,200})\.(\d{1,12})")
+_SNIPPET_CHARS = 240
+_BEFORE_HIT_CHARS = 80
+_TIMESTAMP = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class PageFilter:
+    """Which pages are wanted; what is empty matches all. ``text``: in the URL, title or text, in any case."""
+
+    domain: str = ""
+    status: int | None = None
+    text: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def matches(self, row: dict[str, Any]) -> bool:
+        wanted = self.text.lower()
+        return (
+            (not self.domain or row["domain"] == self.domain)
+            and (self.status is None or row["status"] == self.status)
+            and (self.since is None or row["fetched_at"] >= self.since)
+            and (self.until is None or row["fetched_at"] < self.until)
+            and (not wanted or any(wanted in (row[name] or "").lower() for name in ("url", "title", "text")))
+        )
+
+
+@dataclass(slots=True)
+class Browsed:
+    """Lines of pages, how many pages were looked at, and where to continue ('': that was all)."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    searched: int = 0
+    cursor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    path: Path
+    sink: type[Sink]
+    written_ns: int
+
+    @property
+    def name(self) -> str:
+        return self.path.name.removesuffix(self.sink.suffix)
+
+    @property
+    def order(self) -> tuple[int, str]:
+        return self.written_ns, self.name
+
+    def cursor(self, row: int) -> str:
+        return f"{self.written_ns}.{row}.{self.name}"
+
+
+def browse(
+    directory: Path,
+    wanted: PageFilter,
+    limit: int,
+    cursor: str = "",
+    *,
+    within_s: float = 0.7,
+    clock: Callable[[], float] = time.monotonic,
+) -> Browsed:
+    """Return up to *limit* pages, the newest first. Raises BadArgument for a cursor that is not ours.
+
+    Pages stored meanwhile are not seen by a search that continues.
+    """
+    deadline_s = clock() + within_s
+    found = Browsed()
+    segments = _segments(directory)
+    below: int | None = None
+    if cursor:
+        written_ns, row, name = _decode(cursor)
+        segments = [segment for segment in segments if segment.order <= (written_ns, name)]
+        below = row if segments and segments[0].order == (written_ns, name) else None
+    for segment in segments:
+        try:
+            for start in _search(segment, wanted, limit, below, found):
+                if len(found.lines) >= limit or clock() >= deadline_s:
+                    found.cursor = segment.cursor(start)
+                    return found
+        except DAMAGE:
+            # An export reports it; the other segments are shown all the same.
+            pass
+        below = None
+    return found
+
+
+def find_page(directory: Path, page: str) -> dict[str, Any] | None:
+    """Return all columns of a page by its id, as `browse` has it; None if there is none."""
+    match = _PAGE.fullmatch(page)
+    if match is None:
+        return None
+    row = int(match[2])
+    for segment in _segments(directory):
+        if segment.name != match[1]:
+            continue
+        if segment.sink is ParquetSink:
+            with pq.ParquetFile(segment.path) as file:
+                group, start = _group_of(file, row)
+                if group is None:
+                    return None
+                table = file.read_row_group(group, use_threads=False).slice(row - start, 1)
+                return next(plain_rows(table, COLUMNS))
+        return next(islice(segment.sink.read(segment.path, COLUMNS), row, None), None)
+    return None
+
+
+def _segments(directory: Path) -> list[_Segment]:
+    """Return the segments, the newest first."""
+    if not directory.is_dir():
+        return []
+    found = []
+    for path, sink in committed_files(directory):
+        try:
+            found.append(_Segment(path, sink, path.stat().st_mtime_ns))
+        except FileNotFoundError:
+            # Withdrawn or deleted a moment ago.
+            continue
+    return sorted(found, key=lambda segment: segment.order, reverse=True)
+
+
+def _decode(cursor: str) -> tuple[int, int, str]:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise BadArgument(f"{cursor[:100]!r} is not a cursor; leave it out.")
+    return int(match[1]), int(match[2]), match[3]
+
+
+def _search(
+    segment: _Segment, wanted: PageFilter, limit: int, below: int | None, found: Browsed
+) -> Iterator[int]:
+    """Add what is found; yields after every part the row below which to continue."""
+    if segment.sink is not ParquetSink:
+        yield _search_stream(segment, wanted, limit, below, found)
+        return
+    with pq.ParquetFile(segment.path) as file:
+        starts = _starts(file)
+        for group in reversed(range(file.num_row_groups)):
+            start, end = starts[group], starts[group + 1]
+            if below is not None and start >= below:
+                continue
+            yield _search_group(
+                segment, file, group, wanted, limit, range(start, min(end, below or end)), found
+            )
+
+
+def _search_group(
+    segment: _Segment,
+    file: pq.ParquetFile,
+    group: int,
+    wanted: PageFilter,
+    limit: int,
+    rows: range,
+    found: Browsed,
+) -> int:
+    """Add what is found in *rows* of a row group, the last first; returns the row below which to continue."""
+    if not _may_match(file, group, wanted):
+        found.searched += len(rows)
+        return rows.start
+    names = [name for name in _COLUMNS if name in file.schema_arrow.names]
+    table = file.read_row_group(group, columns=names, use_threads=False).slice(0, len(rows))
+    mask = _mask(table, wanted)
+    texts: pa.ChunkedArray | None = None
+    if wanted.text and pc.any(mask).as_py() is not False:
+        texts = file.read_row_group(group, columns=["text"], use_threads=False)["text"].slice(0, len(rows))
+        hits = [
+            pc.match_substring(column, wanted.text, ignore_case=True)
+            for column in (table["url"], table["title"], texts)
+        ]
+        any_hit = pc.fill_null(hits[0], False)
+        for hit in hits[1:]:
+            any_hit = pc.or_(any_hit, pc.fill_null(hit, False))
+        mask = pc.and_(mask, any_hit)
+    matching: list[int] = pc.indices_nonzero(mask).to_pylist()
+    chosen = matching[::-1][: limit - len(found.lines)]
+    if chosen and texts is None:
+        texts = file.read_row_group(group, columns=["text"], use_threads=False)["text"]
+    lines = list(plain_rows(table.take(chosen), _COLUMNS)) if chosen else []
+    for at, line in zip(chosen, lines, strict=True):
+        assert texts is not None
+        found.lines.append(_line(segment, rows.start + at, line, texts[at].as_py(), wanted.text))
+    if len(found.lines) >= limit and chosen:
+        last = rows.start + chosen[-1]
+        found.searched += rows.stop - last
+        return last
+    found.searched += len(rows)
+    return rows.start
+
+
+def _search_stream(
+    segment: _Segment, wanted: PageFilter, limit: int, below: int | None, found: Browsed
+) -> int:
+    """The same for a file that can only be read from its beginning."""
+    last: deque[tuple[int, dict[str, Any]]] = deque(maxlen=limit - len(found.lines))
+    number = -1
+    for number, row in enumerate(islice(segment.sink.read(segment.path, (*_COLUMNS, "text")), below)):
+        if wanted.matches(row):
+            last.append((number, row))
+    for at, row in reversed(last):
+        text = row.pop("text")
+        found.lines.append(_line(segment, at, row, text, wanted.text))
+    if len(last) == last.maxlen and last:
+        found.searched += number + 1 - last[0][0]
+        return last[0][0]
+    found.searched += number + 1
+    return 0
+
+
+def _line(segment: _Segment, row: int, line: dict[str, Any], text: str | None, wanted: str) -> dict[str, Any]:
+    line["bytes"] = line.pop("body_bytes") or 0
+    text = text or ""
+    return {"id": f"{segment.name}.{row}", **line, "text_chars": len(text), "snippet": _snippet(text, wanted)}
+
+
+def _snippet(text: str, wanted: str) -> str:
+    """Return the beginning of *text*, or what surrounds the first hit."""
+    at = text.lower().find(wanted.lower()) if wanted else 0
+    start = max(0, at - _BEFORE_HIT_CHARS)
+    shown = " ".join(text[start : start + _SNIPPET_CHARS].split())
+    return f"{'… ' if start else ''}{shown}{' …' if start + _SNIPPET_CHARS < len(text) else ''}"
+
+
+def _mask(table: pa.Table, wanted: PageFilter) -> pa.ChunkedArray:
+    mask = pc.is_valid(table["url"])
+    if wanted.domain:
+        mask = pc.and_(mask, pc.equal(table["domain"], wanted.domain))
+    if wanted.status is not None:
+        mask = pc.and_(mask, pc.equal(table["status"], pa.scalar(wanted.status, pa.int16())))
+    if wanted.since is not None:
+        since = pa.scalar(wanted.since, _TIMESTAMP)
+        mask = pc.and_(mask, pc.greater_equal(table["fetched_at"], since))
+    if wanted.until is not None:
+        mask = pc.and_(mask, pc.less(table["fetched_at"], pa.scalar(wanted.until, _TIMESTAMP)))
+    return mask
+
+
+def _may_match(file: pq.ParquetFile, group: int, wanted: PageFilter) -> bool:
+    """Whether the statistics of a row group leave it possible that a row matches."""
+    return all(
+        _has(file, group, name, least, most)
+        for name, least, most in (
+            ("domain", wanted.domain or None, wanted.domain or None),
+            ("status", wanted.status, wanted.status),
+            ("fetched_at", wanted.since, wanted.until),
+        )
+        if least is not None or most is not None
+    )
+
+
+def _has(file: pq.ParquetFile, group: int, name: str, least: Any, most: Any) -> bool:
+    # They stand before all nested columns, so the position in the file is that in the schema.
+    column = file.metadata.row_group(group).column(file.schema_arrow.names.index(name))
+    bounds = column.statistics
+    if bounds is None or not bounds.has_min_max:
+        return True
+    return (least is None or bounds.max >= least) and (most is None or bounds.min <= most)
+
+
+def _starts(file: pq.ParquetFile) -> list[int]:
+    sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+    return [0, *accumulate(sizes)]
+
+
+def _group_of(file: pq.ParquetFile, row: int) -> tuple[int | None, int]:
+    starts = _starts(file)
+    if not 0 <= row < starts[-1]:
+        return None, 0
+    group = bisect_right(starts, row) - 1
+    return group, starts[group]
