@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from crawlproj.errors import BadArgument, BadUrl
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.parking import DOMAIN_REASONS, URL_REASONS, Choice, Parking
+from crawlproj.frontier.scope import Sites
 from crawlproj.frontier.seeds import SeedLines, admit_seeds
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import canonicalise, domain_of
@@ -23,7 +25,12 @@ from crawlproj.redisio import keys
 from crawlproj.runs import Run
 from crawlproj.runs.jobs import JobRecord
 from crawlproj.runs.processes import live_processes, read_supervisors
+from crawlproj.runs.rules import read_rules
 from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
+
+#: How long the processes of a job that has ended may take to exit.
+_EXIT_S = 6.0
+_POLL_S = 0.2
 
 
 async def pause(service: Service, job: str) -> None:
@@ -94,8 +101,13 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
         new = [line for line in dict.fromkeys(valid) if line not in set(known)]
         await service.records.update(job, seeds="\n".join([*known, *new]))
         return {"new": len(new), "known": len(valid) - len(new), "invalid": invalid}
-    rules, _ = await asyncio.to_thread(load_rules, service.config)
-    frontier = Frontier.of(run, service.config)
+    known_rules = await read_rules(run)
+    config = known_rules.obeyed_by(service.config) if known_rules else service.config
+    rules, _ = await asyncio.to_thread(load_rules, config)
+    frontier = Frontier.of(run, config)
+    # Of a run without rules they are recorded in any case: its rules may say that they count.
+    sites = Sites(run.client, run.name, run.partitions)
+    frontier.sites = Sites.of(run, config) if known_rules else sites
     count = await admit_seeds(frontier, [SeedLines(valid)], rules, lambda text: None, run.adding)
     if count.new:
         await reopen(service, run)
@@ -140,15 +152,25 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
     if await service.records.is_starting(job):
         raise Refused(409, f"Job {job!r} is being started; stop it first.")
     if run is not None:
-        alive = await live_processes(run, _silent_s(service))
-        supervisors = await read_supervisors(run, 1000 * int((await run.client.command("TIME"))[0]))
-        if alive or supervisors:
-            who = ", ".join(alive) or "its supervisor"
-            raise Refused(409, f"Job {job!r} is in use: {who}. Stop it first.")
+        await _wait_until_unused(service, run)
+        # First, so that no server starts it meanwhile.
         await service.records.delete(job)
         await run.delete()
     await service.records.delete(job)
     await asyncio.to_thread(_delete_files, service, job, pages=pages)
+
+
+async def _wait_until_unused(service: Service, run: Run) -> None:
+    """Wait a moment for the processes of a run that has ended. Raises Refused if some are still there."""
+    deadline_s = time.monotonic() + (_EXIT_S if RunState(await run.state()).is_end else 0.0)
+    while True:
+        alive = await live_processes(run, _silent_s(service))
+        if not alive and not await read_supervisors(run, int(time.time() * 1000)):
+            return
+        if time.monotonic() >= deadline_s:
+            who = ", ".join(alive) or "its supervisor"
+            raise Refused(409, f"Job {run.name!r} is in use: {who}. Stop it, and wait for them.")
+        await asyncio.sleep(_POLL_S)
 
 
 def _delete_files(service: Service, job: str, *, pages: bool) -> None:

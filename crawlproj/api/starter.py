@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from crawlproj.config import Config
+from crawlproj.config.rules import RULES
 from crawlproj.errors import (
     EXIT_NO_SEEDS,
     EXIT_RUN_MISMATCH,
@@ -251,7 +252,7 @@ class Starter:
 
 
 def run_options(record: JobRecord, settings: Mapping[str, str], *, is_new: bool) -> list[str]:
-    """Return the options of `scrapy run` for a job. A run that exists keeps its own limits."""
+    """Return the options of `scrapy run` for a job. A run that exists keeps its own limits and rules."""
     asked = record.request
     words = []
     if shards := asked.get("shards"):
@@ -264,7 +265,8 @@ def run_options(record: JobRecord, settings: Mapping[str, str], *, is_new: bool)
     # What was asked for last: the later of two counts.
     given = {name: value for name, value in settings.items() if not name.startswith(_OWN_SETTINGS)}
     for name, value in {**given, **asked.get("settings", {})}.items():
-        words += ["-s", f"{name}={value}"]
+        if is_new or name not in RULES:
+            words += ["-s", f"{name}={value}"]
     return words
 
 

@@ -150,16 +150,17 @@ class JobRecords:
         return holder is not None and not holder.process.is_dead()
 
     async def delete(self, run: str) -> None:
-        await forget_job(self._client, run)
+        await forget_name(self._client, run)
 
 
-async def forget_job(client: RedisClient, run: str) -> None:
-    """Delete what is recorded of the job of this run, if it has one."""
+async def forget_name(client: RedisClient, run: str) -> None:
+    """Take a run that is deleted out of the lists of runs and jobs, with its job, if it has one."""
     await client.pipeline(
         [
             ("UNLINK", keys.job(run), keys.job_starter(run)),
             ("ZREM", keys.jobs(), run),
             ("ZREM", keys.jobs_open(), run),
+            ("SREM", keys.runs(), run),
         ]
     )
 

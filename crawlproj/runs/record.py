@@ -17,11 +17,10 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
 from crawlproj.redisio.names import Holder, read_holders
 from crawlproj.runs.counters import RunCounters
-from crawlproj.runs.jobs import forget_job
+from crawlproj.runs.jobs import forget_name
 
 #: Version of a run's keys and values in Redis. A run of another version is refused.
 KEYS_VERSION = 3
-
 
 #: From which states each can be reached.
 _BEFORE = {
@@ -370,9 +369,8 @@ class Run:
                 if cursor in (b"0", 0):
                     break
         await self.client.command("UNLINK", segments)
-        await forget_job(self.client, self.name)
         await self.client.run("announce_run", [keys.fetching()], [self.name, "", ""])
-        await self.client.command("SREM", keys.runs(), self.name)
+        await forget_name(self.client, self.name)
 
 
 async def _read_record(client: RedisClient, name: str) -> dict[str, str]:

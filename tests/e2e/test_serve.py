@@ -1,0 +1,205 @@
+"""`crawlproj serve`: jobs over HTTP, from the request to the pages, through deaths of everything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.simweb.process import SimwebProcess
+from crawlproj.simweb.spec import WorldSpec
+from crawlproj.storage import read_pages
+from tests.e2e.conftest import wait_until
+from tests.e2e.server import Server, Site, kill_all, site_in
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with site_in(tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def simweb(tmp_path: Path) -> Iterator[SimwebProcess]:
+    with SimwebProcess(WorldSpec(domains=8, pages_per_domain=12), tmp_path / "simweb") as simweb:
+        yield simweb
+
+
+def job_for(simweb: SimwebProcess, **fields: Any) -> dict[str, Any]:
+    return {"seeds": simweb.seeds(), "scope": "everything", "name": "news", **fields}
+
+
+def first_events(server: Server, job: str, count: int) -> list[dict[str, Any]]:
+    connection = HTTPConnection(server.host, server.port, timeout=30)
+    connection.request("GET", f"/api/jobs/{job}/events")
+    response = connection.getresponse()
+    assert response.getheader("Content-Type") == "text/event-stream; charset=utf-8"
+    events = []
+    while len(events) < count:
+        line = response.readline()
+        assert line, "the stream has ended"
+        if line.startswith(b"data: "):
+            events.append(json.loads(line[6:]))
+    connection.close()
+    return events
+
+
+def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve()
+
+    created = server.send("POST", "/api/jobs", job_for(simweb), Idempotency_Key="one")
+    again = server.send("POST", "/api/jobs", job_for(simweb), Idempotency_Key="one")
+    taken = server.send("POST", "/api/jobs", job_for(simweb))
+
+    assert (created.status, created.headers["Location"]) == (201, "/api/jobs/news")
+    assert (again.status, again.json["id"]) == (200, "news")
+    assert taken.status == 409
+    assert taken.json["errors"][0]["field"] == "name"
+
+    server.wait_for_state("news", "processing")
+    running = wait_until(
+        lambda: (view := server.get("/api/jobs/news"))["processes"] and view["completed"] and view,
+        "its processes are seen",
+    )
+    assert {line["kind"] for line in running["processes"]} >= {"supervisor", "shard"}
+    assert "news" in {line["job"] for line in server.get("/api/workers")["workers"]}
+    assert b'crawlproj_run_pages_fetched_total{run="news"}' in server.send("GET", "/metrics").body
+    assert [event["id"] for event in first_events(server, "news", 2)] == ["news"] * 2
+
+    done = server.wait_for_state("news", "completed")
+    stored = list(read_pages(site.data / "runs" / "news" / "pages"))
+    assert done["pages_stored"] == len(stored) == done["completed"] + done["failed"] + done["skipped"]
+    assert done["percent"] == 100.0
+    assert done["remaining"] == 0
+
+    listed: list[dict[str, Any]] = []
+    cursor = ""
+    while cursor is not None:
+        page = server.get(f"/api/jobs/news/pages?limit=7&cursor={cursor}")
+        listed += page["pages"]
+        cursor = page["next"]
+    assert Counter(line["url"] for line in listed) == Counter(row["url"] for row in stored)
+    shown = server.get(f"/api/jobs/news/pages/{listed[0]['id']}")
+    assert shown["text"] == next(row["text"] for row in stored if row["url"] == shown["url"])
+
+    whole = server.send("GET", "/api/jobs/news/export?format=jsonl")
+    assert len(whole.body.splitlines()) == len(stored)
+    part = server.send(
+        "GET", "/api/jobs/news/export?format=jsonl", Range="bytes=100-", If_Range=whole.headers["ETag"]
+    )
+    assert (part.status, part.body) == (206, whole.body[100:])
+    assert [summary["id"] for summary in server.get("/api/jobs?state=completed")["jobs"]] == ["news"]
+    assert server.get("/api/health")["status"] == "ok"
+
+    assert server.send("DELETE", "/api/jobs/news?pages=true").status == 204
+    assert server.send("GET", "/api/jobs/news").status == 404
+    assert not (site.data / "runs" / "news").exists()
+    assert server.end() == 0
+
+
+def test_no_job_runs_twice_when_servers_are_killed(site: Site, simweb: SimwebProcess) -> None:
+    first, second = site.serve(), site.serve()
+    job = first.post("/api/jobs", job_for(simweb))
+
+    wait_until(site.processes, "its supervisor is started")
+    # In the middle of the start, then in the middle of the crawl.
+    first.kill()
+    second.wait_for_state("news", "processing")
+    second.kill()
+    third = site.serve()
+    third.wait_for_state(job["id"], "completed")
+
+    urls = Counter(row["url"] for row in read_pages(site.data / "runs" / "news" / "pages"))
+    assert [url for url, count in urls.items() if count > 1] == []
+    verdict = simweb.referee().verdict(min_gap_ms=100)
+    assert verdict.ok, verdict.report()
+
+
+def test_a_job_whose_processes_are_killed_is_resumed(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve(CRAWL_SHARD_LEASE_SECONDS="2")
+    server.post("/api/jobs", job_for(simweb))
+    wait_until(lambda: server.get("/api/jobs/news")["completed"] > 5, "some pages are fetched")
+    before = server.get("/api/jobs/news")
+
+    kill_all(site.processes())
+
+    done = server.wait_for_state("news", "completed")
+    assert done["completed"] > before["completed"]
+    supervisors = (site.data / "runs" / "news" / "logs" / "serve.out").read_text()
+    assert "resuming with" in supervisors or "new seeds: 0" in supervisors
+
+
+def test_jobs_wait_for_a_place_and_may_be_held_back(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve(CRAWL_JOBS_AT_ONCE="1")
+    server.post("/api/jobs", job_for(simweb, name="one"))
+    server.post("/api/jobs", job_for(simweb, name="two", seeds=simweb.seeds()[:1]))
+    server.post("/api/jobs", job_for(simweb, name="three", seeds=simweb.seeds()[:1]))
+    server.wait_for_state("one", "processing")
+
+    assert server.get("/api/jobs/two")["state"] == "pending"
+    assert server.post("/api/jobs/two/pause")["state"] == "paused"
+    assert server.post("/api/jobs/one/pause")["state"] == "paused"
+    assert server.post("/api/jobs/one/resume")["state"] == "processing"
+    assert server.post("/api/jobs/one/shards", {"shards": 1})["shards"] == 1
+    assert server.post("/api/jobs/one/stop")["state"] == "stopped"
+
+    server.wait_for_state("three", "processing")
+    assert server.get("/api/jobs/two")["state"] == "paused"
+    assert server.send("DELETE", "/api/jobs/three").status == 409
+    server.post("/api/jobs/two/resume")
+    server.post("/api/jobs/three/stop")
+    wait_until(lambda: server.get("/api/jobs/two")["state"] not in ("pending", "paused"), "two is started")
+
+
+def test_seeds_added_after_the_end_start_the_job_again(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve()
+    seeds = simweb.seeds()
+    server.post("/api/jobs", {"seeds": seeds[0], "scope": "seeds", "name": "news", "mode": "single"})
+    first = server.wait_for_state("news", "completed")
+    assert (first["mode"], first["completed"]) == ("single", 1)
+
+    added = server.post("/api/jobs/news/seeds", {"seeds": [*seeds[:2], "http://10.0.0.1/", "no url"]})
+
+    assert (added["new"], added["known"]) == (1, 1)
+    assert {one["value"] for one in added["invalid"]} >= {"http://10.0.0.1/", "no"}
+    wait_until(lambda: server.get("/api/jobs/news")["completed"] == 2, "the second seed is fetched")
+
+
+def test_a_job_that_cannot_start_has_failed_with_the_reason(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve(REDIS_SERVER=os.environ.get("REDIS_SERVER", ""))
+    blocked = site.data / "runs" / "news"
+    server.post("/api/jobs", job_for(simweb, parsers="1..2", shards=64, max_pages=1))
+    done = server.wait_for_state("news", "stopped")
+    assert done["reason"] == "max_pages"
+
+    refused = server.send("POST", "/api/jobs/news/resume")
+
+    assert refused.status == 409
+    assert "max_pages" in refused.json["detail"]
+    assert blocked.exists()
+
+
+def test_a_client_that_sends_half_a_request_is_disconnected(site: Site) -> None:
+    import socket
+
+    server = site.serve()
+    with socket.create_connection((server.host, server.port)) as half:
+        half.sendall(b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl")
+        started_s = time.monotonic()
+        half.settimeout(60)
+
+        assert half.recv(1000) == b""
+        assert time.monotonic() - started_s < 40
+    assert server.get("/api/jobs")["jobs"] == []
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(30)
