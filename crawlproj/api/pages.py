@@ -26,6 +26,7 @@ from crawlproj.storage.browse import PageFilter, browse, find_page
 router = APIRouter(prefix="/api/jobs/{job}", tags=["pages"])
 
 Limit = Annotated[int, Query(ge=1, le=200)]
+Moment = Annotated[str, Query(max_length=40, pattern=r"^(\d{4}-\d\d-\d\d.*)?$", examples=["2026-01-31"])]
 Cursor = Annotated[str, Query(max_length=300)]
 
 
@@ -36,14 +37,14 @@ async def list_pages(
     domain: Annotated[str, Query(max_length=300)] = "",
     status: Annotated[int | None, Query(ge=0, le=999)] = None,
     q: Annotated[str, Query(max_length=200, description="In the URL, title or text.")] = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Moment = "",
+    until: Moment = "",
     limit: Limit = 50,
     cursor: Cursor = "",
 ) -> Response:
     """List stored pages, the newest first. It searches for a moment, then `next` continues from there."""
     await served.run_of(job)
-    wanted = PageFilter(domain.strip().lower(), status, q, _utc(since), _utc(until))
+    wanted = PageFilter(domain.strip().lower(), status, q, _moment("since", since), _moment("until", until))
     directory = RunPaths(served.config.data, job).pages
     try:
         async with served.searching:
@@ -164,5 +165,12 @@ def _letters(served: Served, job: str) -> DeadLetters:
     return DeadLetters(served.client, job, RunPaths(served.config.data, job).deadletters)
 
 
-def _utc(time: datetime | None) -> datetime | None:
-    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
+def _moment(field: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        wrong = f"{field}={text!r} is not a time."
+        raise bad_field(field, text, wrong, "Use ISO 8601: 2026-01-31T12:00:00Z.") from None

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from crawlproj.errors import BadArgument, CrawlError, Problem, RedisRefused, RedisUnreachable, RunMismatch
 
@@ -90,7 +91,8 @@ def handle_errors(app: FastAPI) -> None:
         detail = {404: f"There is nothing at {request.url.path[:_MOST_SHOWN]!r}."}.get(
             exc.status_code, f"{request.method} is not possible here: {exc.detail}."
         )
-        return problem(exc.status_code, detail, headers=exc.headers)
+        headers = {"Allow": _methods_at(request)} if exc.status_code == 405 else exc.headers
+        return problem(exc.status_code, detail, headers=headers)
 
     async def crawl_error(request: Request, exc: Exception) -> Response:
         if isinstance(exc, BadArgument | RunMismatch):
@@ -112,6 +114,14 @@ def handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(CrawlError, crawl_error)
     app.add_exception_handler(TimeoutError, timeout)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _methods_at(request: Request) -> str:
+    """Return the methods of all routes that have the path of *request*."""
+    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(
+        sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
+    )
 
 
 def _of_pydantic(error: Mapping[str, Any]) -> Problem:

@@ -102,8 +102,10 @@ def browse(
     below: int | None = None
     if cursor:
         written_ns, row, name = _decode(cursor)
-        segments = [segment for segment in segments if segment.order <= (written_ns, name)]
-        below = row if segments and segments[0].order == (written_ns, name) else None
+        last = (written_ns, name)
+        # Nothing is left of a segment below its first row.
+        segments = [one for one in segments if one.order < last or (row and one.order == last)]
+        below = row if segments and segments[0].order == last else None
     for segment in segments:
         try:
             for start in _search(segment, wanted, limit, below, found):

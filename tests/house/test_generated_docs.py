@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
         ("settings.md", "crawlproj.config"),
         ("keyspace.md", "crawlproj.redisio.keys"),
         ("metrics.md", "crawlproj.observe.metrics"),
+        ("openapi.json", "crawlproj.api.description"),
     ],
 )
 def test_a_generated_page_is_fresh(page: str, module: str) -> None:
