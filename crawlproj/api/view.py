@@ -26,6 +26,7 @@ STATES = {
     RunState.STOPPED: "stopped",
     RunState.FAILED: "failed",
 }
+_ENDS = ("completed", "stopped", "failed")
 #: Of a job, but not of a line in the list of jobs.
 DETAILS = ("processes", "rules", "links")
 _COPIED = (
@@ -73,16 +74,18 @@ async def read_job(client: RedisClient, config: Config, job: str) -> dict[str, A
         # Deleted a moment ago.
         return None
     created, running, *ends = (int(value or 0) for value in times)
-    state = STATES[RunState(overview["state"])]
+    state, reason = STATES[RunState(overview["state"])], overview["reason"]
+    if state in _ENDS and _is_storing(overview):
+        state, reason = "processing", "stores what was fetched"
     view: dict[str, Any] = _empty(job, config) | {name: overview[name] for name in _COPIED}
     limits = overview["limits"]
     percent, left_s = _progress(overview, limits) if state == "processing" else (None, None)
     view |= {
         "state": state,
-        "reason": overview["reason"],
+        "reason": reason,
         "created_at": iso_time(record.created_ms if record else created),
         "started_at": iso_time(running),
-        "ended_at": iso_time(max(ends)) if state in ("completed", "stopped", "failed") else None,
+        "ended_at": iso_time(max(ends)) if state in _ENDS else None,
         "mode": _mode(record, overview),
         "shards": overview["shards"],
         "parsers": record.request.get("parsers", "") if record else "",
@@ -180,6 +183,12 @@ def _rules(record: JobRecord | None, overview: dict[str, Any]) -> dict[str, Any]
     rules = overview.get("rules") or (record.request.get("settings", {}) if record else {})
     shown = overview.get("rules_not_default")
     return dict(rules) if shown is None else {name: rules[name] for name in shown}
+
+
+def _is_storing(overview: dict[str, Any]) -> bool:
+    """Whether processes of a run that has ended still store pages: nobody should export it yet."""
+    unstored = overview["pages_queued"] + overview["pages_being_parsed"]
+    return bool(unstored and overview["supervisors"])
 
 
 def _by_reason(overview: dict[str, Any], outcome: str) -> dict[str, int]:

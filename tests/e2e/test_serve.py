@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections import Counter
@@ -151,7 +150,8 @@ def test_jobs_wait_for_a_place_and_may_be_held_back(site: Site, simweb: SimwebPr
     assert server.post("/api/jobs/one/pause")["state"] == "paused"
     assert server.post("/api/jobs/one/resume")["state"] == "processing"
     assert server.post("/api/jobs/one/shards", {"shards": 1})["shards"] == 1
-    assert server.post("/api/jobs/one/stop")["state"] == "stopped"
+    server.post("/api/jobs/one/stop")
+    server.wait_for_state("one", "stopped")
 
     server.wait_for_state("three", "processing")
     assert server.get("/api/jobs/two")["state"] == "paused"
@@ -175,18 +175,34 @@ def test_seeds_added_after_the_end_start_the_job_again(site: Site, simweb: Simwe
     wait_until(lambda: server.get("/api/jobs/news")["completed"] == 2, "the second seed is fetched")
 
 
-def test_a_job_that_cannot_start_has_failed_with_the_reason(site: Site, simweb: SimwebProcess) -> None:
-    server = site.serve(REDIS_SERVER=os.environ.get("REDIS_SERVER", ""))
-    blocked = site.data / "runs" / "news"
-    server.post("/api/jobs", job_for(simweb, parsers="1..2", shards=64, max_pages=1))
-    done = server.wait_for_state("news", "stopped")
-    assert done["reason"] == "max_pages"
+def test_a_job_at_its_limit_is_resumed_with_a_higher_one(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve()
+    server.post("/api/jobs", job_for(simweb, max_pages=5, mode="single"))
+    assert server.wait_for_state("news", "stopped")["reason"] == "max_pages"
 
     refused = server.send("POST", "/api/jobs/news/resume")
+    server.post("/api/jobs/news/resume", {"max_pages": 10})
 
     assert refused.status == 409
     assert "max_pages" in refused.json["detail"]
-    assert blocked.exists()
+    wait_until(lambda: server.get("/api/jobs/news")["pages_stored"] >= 10, "five more pages are stored")
+
+
+def test_a_job_that_cannot_start_has_failed_with_the_reason(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve()
+    (site.data / "runs").mkdir(parents=True)
+    # Found when it starts, not when it is created: a file where its pages belong.
+    server.post("/api/jobs", job_for(simweb, name="one"))
+    (site.data / "runs" / "one").mkdir()
+    (site.data / "runs" / "one" / "pages").write_text("")
+
+    failed = server.wait_for_state("one", "failed")
+
+    assert "pages" in failed["reason"]
+    assert failed["problems"][0]["what"] == failed["reason"]
+    (site.data / "runs" / "one" / "pages").unlink()
+    server.post("/api/jobs/one/resume")
+    server.wait_for_state("one", "processing")
 
 
 def test_a_client_that_sends_half_a_request_is_disconnected(site: Site) -> None:
