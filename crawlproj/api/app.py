@@ -18,6 +18,7 @@ from crawlproj.api.problems import handle_errors
 from crawlproj.api.service import Service
 from crawlproj.config import Config
 
+ROUTERS = (jobs.router, pages.router, system.router)
 STATIC = Path(__file__).parent / "static"
 
 
@@ -49,9 +50,9 @@ def make_app(
         redirect_slashes=False,
     )
     app.state.service = service
-    for part in (jobs, pages, system):
-        app.include_router(part.router)
-    handle_errors(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    handle_errors(app, [route for router in ROUTERS for route in router.routes])
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]  # as FastAPI documents it
 
     @app.get("/", include_in_schema=False)

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Body, Header, Query
+from fastapi import APIRouter, Body, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from crawlproj.api import actions
@@ -21,7 +21,7 @@ from crawlproj.api.requests import (
     SeedsRequest,
     ShardsRequest,
 )
-from crawlproj.api.service import JobId, Served, answer
+from crawlproj.api.service import ANSWER_S, JobId, Served, answer, service_of
 from crawlproj.api.view import summary_of
 from crawlproj.checks import disk_problems
 from crawlproj.errors import Problem
@@ -88,12 +88,15 @@ async def show(job: JobId, served: Served) -> Response:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def events(job: JobId, served: Served) -> Response:
+async def events(job: JobId, request: Request) -> Response:
     """Follow a job: server-sent events named `job`, at most one per second; `gone` when it is deleted."""
-    await served.view(job)
-    served.views.check_room()
+    # Not `Served`: that limits the time until the answer has ended.
+    service = service_of(request.app)
+    async with asyncio.timeout(ANSWER_S):
+        await service.view(job)
+    service.views.check_room()
     return StreamingResponse(
-        served.views.events(job),
+        service.views.events(job),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no", "Cache-Control": "no-store"},
     )

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from crawlproj.errors import BadArgument, CrawlError, Problem, RedisRefused, RedisUnreachable, RunMismatch
 
@@ -74,8 +74,8 @@ def bad_field(field: str, value: object, wrong: str, remedy: str = "") -> Refuse
     return Refused(422, wrong, [Problem(field, str(value), wrong, remedy)])
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Answer every error of *app* as a problem."""
+def handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Answer every error of *app*, which has these *routes*, as a problem."""
 
     async def refused(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, Refused)
@@ -91,7 +91,7 @@ def handle_errors(app: FastAPI) -> None:
         detail = {404: f"There is nothing at {request.url.path[:_MOST_SHOWN]!r}."}.get(
             exc.status_code, f"{request.method} is not possible here: {exc.detail}."
         )
-        headers = {"Allow": _methods_at(request)} if exc.status_code == 405 else exc.headers
+        headers = {"Allow": _methods_at(request, routes)} if exc.status_code == 405 else exc.headers
         return problem(exc.status_code, detail, headers=headers)
 
     async def crawl_error(request: Request, exc: Exception) -> Response:
@@ -116,12 +116,11 @@ def handle_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def _methods_at(request: Request) -> str:
-    """Return the methods of all routes that have the path of *request*."""
-    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    return ", ".join(
-        sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
-    )
+def _methods_at(request: Request, routes: Sequence[BaseRoute]) -> str:
+    """Return the methods of all *routes* that have the path of *request*."""
+    matching = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
+    return ", ".join(sorted(methods or {"GET"}))
 
 
 def _of_pydantic(error: Mapping[str, Any]) -> Problem:

@@ -23,6 +23,8 @@ FRESH_S = 0.5
 #: Jobs whose last view is kept.
 _MOST_KEPT = 1000
 _EVERY_S = 1.0
+#: Clients that get an event before other requests have their turn.
+_AT_ONCE = 5
 #: A comment after this time of silence, so that proxies keep the connection and clients notice its loss.
 _ALIVE_S = 15.0
 #: Event streams at once.
@@ -126,11 +128,13 @@ class _Poller:
         self.hurry = asyncio.Event()
         self._views = views
         self._job = job
-        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
         self._task = asyncio.create_task(self._poll(), name=f"events-{job}")
 
     async def next_event(self) -> None:
-        await self._changed.wait()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        await waiting
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -149,19 +153,24 @@ class _Poller:
                 is_live = view is not None and view["state"] == "processing"
                 if is_live or shown != last or not self.version:
                     last = shown
-                    self._publish(view)
+                    await self._publish(view)
             try:
                 async with asyncio.timeout(_EVERY_S):
                     await self.hurry.wait()
             except TimeoutError:
                 pass
 
-    def _publish(self, view: dict[str, Any] | None) -> None:
+    async def _publish(self, view: dict[str, Any] | None) -> None:
         self.is_over = view is None
         if view is None:
             self.event = b'event: gone\ndata: {"id":' + msgspec.json.encode(self._job) + b"}\n\n"
         else:
             self.event = b"event: job\ndata: " + msgspec.json.encode(view) + b"\n\n"
         self.version += 1
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        waiting, self._waiting = self._waiting, []
+        for number, one in enumerate(waiting):
+            if not one.done():
+                one.set_result(None)
+            if number % _AT_ONCE == 0:
+                # Other requests are answered in between.
+                await asyncio.sleep(0)
