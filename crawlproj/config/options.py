@@ -383,22 +383,13 @@ class Config:
 
     group("Serving", "The jobs API and the web page, `scrapy serve`: [api.md](api.md).")
     jobs_at_once: int = ours(2, "Jobs that run on a machine at once; others wait.", least=1, most=100)
-    jobs_waiting: int = ours(
-        1000, "Jobs that may wait or run in all; more are refused.", least=1, most=100_000
-    )
-    api_tokens: str | None = ours(
-        None,
-        "Who may use the API: `read TOKEN` or `write TOKEN`, several separated by commas. Needed unless the "
-        "API is served on a loopback address.",
-        secret=True,
-    )
+    jobs_waiting: int = ours(1000, "Jobs that may wait or run; more are refused.", least=1, most=100_000)
+    api_tokens: str | None = ours(None, "Who may use it: `read TOKEN` or `write TOKEN`, ...", secret=True)
     api_tokens_file: str | None = ours(None, "A file with the same, one on each line.")
     api_hosts: tuple[str, ...] = ours(
-        (), "Names by which the server is reached; other Host headers are refused.", optional=True
+        (), "Names of the server; other Host headers are refused.", optional=True
     )
-    api_rate: float = ours(
-        200.0, "Requests a client address may send per second; 0 for no limit.", least=0, most=1_000_000
-    )
+    api_rate: float = ours(200.0, "Requests per second of a client; 0 for no limit.", least=0, most=1e6)
 
     @property
     def contact_user_agent(self) -> str:
