@@ -348,7 +348,7 @@ class Config:
     )
     dead_letter_bytes: int = ours(
         64_000_000,
-        "Maximum size of the dead letters of a run in Redis; beyond it the oldest are moved to disk.",
+        "Maximum size of a run's dead letters in Redis; the oldest beyond it are on disk.",
         least=0,
     )
     scheduler_persist: bool = theirs(True, "Keep the frontier when the crawl has ended.")
@@ -377,18 +377,14 @@ class Config:
         most=65_000,
     )
     metrics_host: str = ours("127.0.0.1", "The address the metrics are served at; 0.0.0.0 for all.")
-    metrics_shared: bool = ours(
-        False, "Serve the metrics of all processes of a run on a host at CRAWL_METRICS_PORT."
-    )
+    metrics_shared: bool = ours(False, "Serve the metrics of a run's processes on a host at one port.")
 
     group("Serving", "The jobs API and the web page, `scrapy serve`: [api.md](api.md).")
     jobs_at_once: int = ours(2, "Jobs that run on a machine at once; others wait.", least=1, most=100)
     jobs_waiting: int = ours(1000, "Jobs that may wait or run; more are refused.", least=1, most=100_000)
     api_tokens: str | None = ours(None, "Who may use it: `read TOKEN` or `write TOKEN`, ...", secret=True)
     api_tokens_file: str | None = ours(None, "A file with the same, one on each line.")
-    api_hosts: tuple[str, ...] = ours(
-        (), "Names of the server; other Host headers are refused.", optional=True
-    )
+    api_hosts: tuple[str, ...] = ours((), "Names of the server; others are refused.", optional=True)
     api_rate: float = ours(200.0, "Requests per second of a client; 0 for no limit.", least=0, most=1e6)
 
     @property
