@@ -96,4 +96,8 @@ def serve(app: FastAPI, listener: socket.socket, ready: Callable[[], None]) -> N
             ready()
         await serving
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        # uvicorn has stopped in order, and raises the signal again.
+        pass

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -203,19 +201,3 @@ def test_a_job_that_cannot_start_has_failed_with_the_reason(site: Site, simweb: 
     (site.data / "runs" / "one" / "pages").unlink()
     server.post("/api/jobs/one/resume")
     server.wait_for_state("one", "processing")
-
-
-def test_a_client_that_sends_half_a_request_is_disconnected(site: Site) -> None:
-    import socket
-
-    server = site.serve()
-    with socket.create_connection((server.host, server.port)) as half:
-        half.sendall(b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl")
-        started_s = time.monotonic()
-        half.settimeout(60)
-
-        assert half.recv(1000) == b""
-        assert time.monotonic() - started_s < 40
-    assert server.get("/api/jobs")["jobs"] == []
-    server.process.send_signal(signal.SIGTERM)
-    server.process.wait(30)

@@ -1,0 +1,169 @@
+"""What a server refuses, sent as bytes: nothing is created, and it stays up."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.e2e.server import Server, Site, site_in
+
+pytestmark = pytest.mark.e2e
+TOKENS = {"CRAWL_API_TOKENS": "read reader, write writer"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site_in(tmp_path_factory.mktemp("refusals")) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def server(site: Site) -> Server:
+    return site.serve(environment=TOKENS)
+
+
+@pytest.fixture(scope="module")
+def half_sent(server: Server) -> Iterator[tuple[socket.socket, float]]:
+    """A connection that has sent half a head when the first test began."""
+    with closing(socket.create_connection((server.host, server.port))) as half:
+        half.sendall(b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: appl")
+        yield half, time.monotonic()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_created(server: Server, half_sent: object) -> Iterator[None]:
+    yield
+    listed = server.send("GET", "/api/jobs", Authorization="Bearer reader")
+    assert listed.json == {"jobs": [], "next": None}
+
+
+def raw(server: Server, head: str, body: bytes = b"") -> bytes:
+    """Send bytes, and return all that comes back."""
+    with closing(socket.create_connection((server.host, server.port), 30)) as connection:
+        connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+        parts = []
+        try:
+            while part := connection.recv(65536):
+                parts.append(part)
+        except ConnectionResetError:
+            # It has closed the connection without reading the rest.
+            pass
+        return b"".join(parts)
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+JOB = {"seeds": "http://127.0.0.1/"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer nobody"}, 401),
+        ({"Authorization": "Bearer reader"}, 403),
+        ({"Authorization": "Bearer writer", "Host": "evil.example"}, 421),
+        ({"Authorization": "Bearer writer", "Origin": "http://evil.example"}, 403),
+        ({"Authorization": "Bearer writer", "Content-Type": "text/plain"}, 415),
+    ],
+)
+def test_a_job_is_refused(server: Server, headers: dict[str, str], status: int) -> None:
+    answer = server.send("POST", "/api/jobs", JOB, **headers)
+
+    assert answer.status == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json["status"] == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/jobs/..%2f..%2fetc",
+        "/api/jobs/%2e%2e/pages",
+        "/api/jobs/a%00b",
+        "/api/jobs/web/pages/..%2f..%2fsecret.1",
+        "/static/../access.py",
+        "/static/..%2faccess.py",
+        "/static/%2e%2e/%2e%2e/settings.py",
+        "/api/jobs/" + "a" * 5000,
+    ],
+)
+def test_a_path_leads_nowhere_else(server: Server, path: str) -> None:
+    answer = server.send("GET", path, Authorization="Bearer reader")
+
+    assert answer.status in (404, 422)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("head", "statuses"),
+    [
+        (
+            "POST /api/jobs HTTP/1.1\nHost: localhost\nAuthorization: Bearer writer\nContent-Length: 3000000",
+            {413},
+        ),
+        ("POST /api/jobs HTTP/1.1\nHost: localhost\nAuthorization: Bearer writer\nContent-Length: -1", {400}),
+        ("GET /api/jobs HTTP/1.1\nAuthorization: Bearer reader\nConnection: close", {400}),
+        ("GET /api/jobs HTTP/1.1\nHost: localhost\nHost: evil.example\nConnection: close", {400}),
+        ("GET /api/jobs HTTP/1.0\nAuthorization: Bearer reader", {421}),
+        ("nonsense", {400}),
+        (f"GET /api/jobs HTTP/1.1\nHost: localhost\nConnection: close\nX: {'x' * 100_000}", {0, 400, 401}),
+    ],
+)
+def test_a_head_that_is_wrong_is_refused(server: Server, head: str, statuses: set[int]) -> None:
+    assert status_of(raw(server, head)) in statuses
+
+
+def test_a_body_that_is_too_long_is_refused_however_it_is_sent(server: Server) -> None:
+    head = (
+        "POST /api/jobs HTTP/1.1\nHost: localhost\nAuthorization: Bearer writer\n"
+        "Content-Type: application/json\nTransfer-Encoding: chunked"
+    )
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+
+    assert status_of(raw(server, head, chunk * 40)) in (413, 0)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{}" * 10])
+def test_a_body_that_is_no_job_is_refused_with_its_problems(server: Server, body: bytes) -> None:
+    answer = server.send(
+        "POST", "/api/jobs", body, Authorization="Bearer writer", Content_Type="application/json"
+    )
+
+    assert answer.status == 422
+    assert answer.json["errors"]
+
+
+def test_private_addresses_and_files_are_refused_field_by_field(server: Server) -> None:
+    seeds = ["http://10.0.0.1/", "http://169.254.169.254/", "/etc/passwd", "file:///etc/passwd"]
+
+    answer = server.send("POST", "/api/jobs", {"seeds": seeds}, Authorization="Bearer writer")
+
+    assert answer.status == 422
+    assert [error["value"] for error in answer.json["errors"]] == seeds
+    assert {error["field"] for error in answer.json["errors"]} == {"seeds"}
+
+
+def test_a_wrong_method_names_the_right_ones(server: Server) -> None:
+    answer = server.send("PUT", "/api/jobs", {}, Authorization="Bearer writer")
+
+    assert (answer.status, answer.headers["Allow"]) == (405, "GET, POST")
+
+
+def test_another_machine_is_not_served_without_tokens(site: Site) -> None:
+    with pytest.raises(AssertionError, match="needs tokens"):
+        site.serve("--host", "0.0.0.0")
+
+
+def test_half_a_request_is_disconnected(half_sent: tuple[socket.socket, float]) -> None:
+    half, since_s = half_sent
+    half.settimeout(60)
+
+    assert half.recv(1000) == b""
+    assert time.monotonic() - since_s < 40
