@@ -55,8 +55,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
-        "items": int(dict(pairs(page_counters)).get("items", 0)),
-        "dead_letters": int(dict(pairs(page_counters)).get("dead", 0)),
+        **_stored(dict(pairs(page_counters))),
         **_spilled(dict(pairs(spills))),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,
@@ -72,6 +71,10 @@ async def status_of(run: Run) -> dict[str, Any]:
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
     }
+
+
+def _stored(counts: dict[str, str]) -> dict[str, int]:
+    return {"items": int(counts.get("items", 0)), "dead_letters": int(counts.get("dead", 0))}
 
 
 def _spilled(records: dict[str, str]) -> dict[str, Any]:
