@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -9,6 +12,8 @@ from contextlib import closing
 
 import pytest
 
+from crawlproj.redisio import embedded
+from tests.e2e.conftest import ask_redis
 from tests.e2e.server import Server, Site, site_in
 
 pytestmark = pytest.mark.e2e
@@ -159,6 +164,20 @@ def test_a_wrong_method_names_the_right_ones(server: Server) -> None:
 def test_another_machine_is_not_served_without_tokens(site: Site) -> None:
     with pytest.raises(AssertionError, match="needs tokens"):
         site.serve("--host", "0.0.0.0")
+
+
+def test_a_load_balancer_learns_in_time_that_redis_does_not_answer(site: Site, server: Server) -> None:
+    info = ask_redis(embedded.ensure_running(site.data), "INFO", "server").decode()
+    redis = int(re.findall(r"^process_id:(\d+)", info, re.MULTILINE)[0])
+
+    os.kill(redis, signal.SIGSTOP)
+    try:
+        silent = server.send("GET", "/api/health", Authorization="Bearer reader")
+    finally:
+        os.kill(redis, signal.SIGCONT)
+
+    assert (silent.status, silent.json["status"]) == (503, "unwell")
+    assert server.send("GET", "/api/health", Authorization="Bearer reader").status == 200
 
 
 def test_half_a_request_is_disconnected(half_sent: tuple[socket.socket, float]) -> None:
