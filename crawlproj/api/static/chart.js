@@ -1,0 +1,126 @@
+// Pages per second over the last minutes, drawn as SVG.
+
+import { h, setAttribute, setText, svg } from "./dom.js";
+import { duration, rate } from "./format.js";
+
+const MOST = 600;
+const HEIGHT = 130;
+const LEFT = 42;
+const RIGHT = 6;
+const TOP = 8;
+const BOTTOM = 20;
+const SAVE_MS = 5000;
+const LINES = [
+  ["fetched", "pages_per_second", "fetched"],
+  ["parsed", "parsed_per_second", "parsed"],
+];
+
+// What was seen of a job's speed, kept over a reload of the tab: [time, fetched/s, parsed/s].
+export class History {
+  #saved = 0;
+
+  constructor(id) {
+    this.key = `crawlproj-speed-${id}`;
+    try {
+      this.samples = JSON.parse(sessionStorage.getItem(this.key) ?? "[]");
+    } catch {
+      this.samples = [];
+    }
+  }
+
+  add(job) {
+    const now = Date.now();
+    const last = this.samples.at(-1);
+    if (last && now - last[0] < 900) this.samples.pop();
+    this.samples.push([now, ...LINES.map(([, field]) => (job.state === "processing" ? (job[field] ?? 0) : 0))]);
+    if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
+    if (now - this.#saved < SAVE_MS) return;
+    this.#saved = now;
+    try {
+      sessionStorage.setItem(this.key, JSON.stringify(this.samples));
+    } catch {
+      // The storage is full: the chart begins anew after a reload.
+    }
+  }
+}
+
+export function speedChart(history) {
+  const grid = svg("g", { class: "grid-lines" });
+  const paths = LINES.map(([name]) => svg("path", { class: `line ${name}` }));
+  const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const since = svg("text", { x: LEFT, y: HEIGHT - 5 });
+  const now = svg("text", { y: HEIGHT - 5, "text-anchor": "end" }, "now");
+  const picture = svg("svg", { height: HEIGHT, width: "100%", role: "img" }, grid, ...paths, cursor, since, now);
+  const legend = LINES.map(([name, , label]) => h("span", { class: `key ${name}` }, label));
+  const reading = h("span", { class: "faint" });
+  const element = h("figure", { class: "card chart" }, h("figcaption", {}, h("h2", {}, "Pages per second"), legend, reading), picture);
+  let drawn = [];
+  let width = 0;
+  // In pixels, so that its letters are as large as all others on any screen.
+  new ResizeObserver(([{ contentRect }]) => {
+    width = contentRect.width;
+    update();
+  }).observe(picture);
+
+  function update() {
+    drawn = history.samples;
+    const last = drawn.at(-1);
+    if (!last || !width) return;
+    const span = Math.max(60_000, last[0] - drawn[0][0]);
+    const most = nice(Math.max(1, ...drawn.flatMap(([, ...values]) => values)));
+    const x = (at) => width - RIGHT - ((last[0] - at) / span) * (width - LEFT - RIGHT);
+    const y = (value) => HEIGHT - BOTTOM - (value / most) * (HEIGHT - TOP - BOTTOM);
+    grid.replaceChildren(...[0, most / 2, most].flatMap((value) => [
+      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+      svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, rate(value)),
+    ]));
+    paths.forEach((path, i) => path.setAttribute("d", outline(drawn, i + 1, x, y)));
+    setAttribute(now, "x", width - RIGHT);
+    setText(since, `${duration(span / 1000)} ago`);
+    picture.positions = drawn.map(([at]) => x(at));
+    const peak = Math.max(...drawn.map(([, fetched]) => fetched));
+    setAttribute(picture, "aria-label", `Pages per second: ${rate(last[1])} fetched and ${rate(last[2])} parsed now, at most ${rate(peak)} fetched`);
+    if (cursor.getAttribute("visibility") === "hidden") tell(last);
+  }
+
+  function tell([at, fetched, parsed]) {
+    const seconds = Math.round((drawn.at(-1)[0] - at) / 1000);
+    setText(reading, `${seconds ? `${duration(seconds)} ago` : "now"}: ${rate(fetched)} fetched, ${rate(parsed)} parsed`);
+  }
+
+  picture.addEventListener("pointermove", (event) => {
+    if (!picture.positions?.length) return;
+    const box = picture.getBoundingClientRect();
+    const at = event.clientX - box.left;
+    let nearest = 0;
+    picture.positions.forEach((x, i) => {
+      if (Math.abs(x - at) < Math.abs(picture.positions[nearest] - at)) nearest = i;
+    });
+    const x = picture.positions[nearest];
+    setAttribute(cursor, "x1", x);
+    setAttribute(cursor, "x2", x);
+    cursor.setAttribute("visibility", "visible");
+    tell(drawn[nearest]);
+  });
+  picture.addEventListener("pointerleave", () => {
+    cursor.setAttribute("visibility", "hidden");
+    if (drawn.length) tell(drawn.at(-1));
+  });
+  return { element, update };
+}
+
+// The next of 1, 2, 5, 10, 20, 50 ... so that the scale does not dance.
+function nice(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
+}
+
+// A gap of more than 5 s is not bridged: nobody looked.
+function outline(samples, i, x, y) {
+  let before = 0;
+  return samples.map((sample) => {
+    const move = sample[0] - before > 5000 ? "M" : "L";
+    before = sample[0];
+    return `${move}${x(sample[0]).toFixed(1)} ${y(sample[i]).toFixed(1)}`;
+  }).join("");
+}

@@ -1,0 +1,56 @@
+// What a crawl's state means, and whether it is well: in words and a sign, never by colour alone.
+
+import { h, setAttribute, setText } from "./dom.js";
+import { counted, duration, line, rate } from "./format.js";
+
+const SIGNS = {
+  pending: ["○", "waiting"],
+  processing: ["▶", "running"],
+  paused: ["❚❚", "paused"],
+  completed: ["✓", "completed"],
+  failed: ["✕", "failed"],
+  stopped: ["■", "stopped"],
+};
+
+export const STATES = Object.keys(SIGNS);
+export const wordOf = (state) => SIGNS[state][1];
+
+const REASONS = {
+  asked: "somebody stopped it",
+  interrupted: "its supervisor was interrupted",
+  max_pages: "it reached its limit of pages",
+  max_seconds: "it reached its limit of time",
+  max_bytes: "it reached its limit of bytes",
+  parked: "parked domains are left, see Domains",
+};
+
+export const isOver = (job) => ["completed", "failed", "stopped"].includes(job.state);
+
+export const reasonOf = (job) => REASONS[job.reason] ?? line(job.reason, 400);
+
+export function stateChip() {
+  const sign = h("span", { "aria-hidden": "true" });
+  const word = h("span");
+  const chip = h("span", { class: "chip" }, sign, word);
+  chip.update = (job) => {
+    const [mark, text] = SIGNS[job.state] ?? ["?", job.state];
+    setText(sign, mark);
+    setText(word, text);
+    setAttribute(chip, "data-state", job.state);
+  };
+  return chip;
+}
+
+// One look: level ("well", "wrong", "idle"), a sentence, and the problems with their remedies.
+export function wellness(job) {
+  const problems = job.problems ?? [];
+  const why = reasonOf(job);
+  if (job.state === "failed") return { level: "wrong", text: why ? `Failed: ${why}` : "Failed", problems };
+  if (problems.length) return { level: "wrong", text: counted(problems.length, "problem"), problems };
+  if (job.state === "pending") return { level: "idle", text: "Waits for its turn: other crawls run, or it is about to start.", problems };
+  if (job.state === "paused") return { level: "idle", text: "Paused: nothing is fetched; what was fetched is stored.", problems };
+  if (job.state === "stopped") return { level: "idle", text: why ? `Stopped: ${why}.` : "Stopped.", problems };
+  if (job.state === "completed") return { level: "well", text: why ? `Completed: ${why}.` : "Completed: nothing is left to fetch.", problems };
+  const left = typeof job.seconds_left === "number" ? `, about ${duration(job.seconds_left)} left` : "";
+  return { level: "well", text: `Well: ${rate(job.pages_per_second)} pages/s${left}`, problems };
+}
