@@ -2,7 +2,7 @@
 
 import { jobPath, Problem, query, request, send, token } from "./api.js";
 import { announce, foreign, h, setAttribute, setText, show } from "./dom.js";
-import { sentence, split } from "./form.js";
+import { sentence } from "./form.js";
 import { count, counted, line } from "./format.js";
 import { isOver } from "./state.js";
 
@@ -68,7 +68,7 @@ export function confirmed(title, content, label, typed = "") {
     word.addEventListener("input", check);
     check();
     const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), content,
-      typed ? [h("label", { for: "typed" }, "Type ", h("b", {}, foreign(typed, 200)), " to confirm"), word] : null,
+      typed ? [h("label", { for: "typed" }, "Type ", foreign(typed, 200, "code"), " to confirm"), word] : null,
       h("div", { class: "actions" }, yes, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel")));
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     dialog.addEventListener("close", () => {
@@ -84,12 +84,12 @@ async function addSeeds(id, act) {
   const input = h("textarea", { id: "more-seeds", rows: "6", spellcheck: "false", autocapitalize: "off" });
   const content = [h("label", { for: "more-seeds" }, "Domains or URLs, separated by spaces, commas or lines"), input];
   if (!(await confirmed("Add seeds", content, "Add"))) return;
-  const seeds = split(input.value);
-  if (!seeds.length) return;
+  const seeds = input.value;
+  if (!seeds.trim()) return;
   await act(async () => {
     const answer = await request(jobPath(id, "/seeds"), { method: "POST", body: { seeds } });
     const invalid = answer.invalid ?? [];
-    const rows = invalid.slice(0, 20).map((one) => h("li", {}, typeof one === "string" ? foreign(one, 100) : sentence(one)));
+    const rows = invalid.slice(0, 20).map((one) => h("li", {}, sentence(one)));
     await confirmed("Seeds added", [
       h("p", {}, `${count(answer.new)} new, ${count(answer.known)} known already${invalid.length ? `, ${count(invalid.length)} not valid:` : "."}`),
       rows.length ? h("ul", { class: "problem" }, rows) : null], "OK");

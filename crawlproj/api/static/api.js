@@ -1,6 +1,6 @@
 // Talks to the server: requests with a token, problems as errors, the stream of a job, and whether it is reachable.
 
-import { announce, h, show } from "./dom.js";
+import { announce, h, setText, show } from "./dom.js";
 
 const PATIENCE_MS = 20_000;
 // The server sends a comment every 15 s.
@@ -13,6 +13,7 @@ export class Problem extends Error {
   constructor(status, body) {
     super(body.detail || body.title || `The server answered with status ${status}.`);
     this.status = status;
+    this.body = body;
     this.fields = Array.isArray(body.errors) ? body.errors : [];
   }
 }
@@ -81,6 +82,7 @@ async function fetchWithin(path, options, signal, patience) {
 // Whether the server answers, shown on every view. Views listen to `back`.
 class Connection extends EventTarget {
   isLost = false;
+  #since = null;
   #attempt = 0;
   #retryAt = 0;
   #timer = 0;
@@ -90,14 +92,19 @@ class Connection extends EventTarget {
     clearInterval(this.#timer);
     if (!this.isLost) return;
     this.isLost = false;
+    document.body.classList.remove("stale");
     show(document.getElementById("lost"), false);
     announce("Connected again");
     this.dispatchEvent(new Event("back"));
   }
 
   missing() {
-    if (!this.isLost) announce("Connection lost, trying again");
+    if (!this.isLost) {
+      announce("Connection lost, trying again");
+      this.#since = new Date();
+    }
     this.isLost = true;
+    document.body.classList.add("stale");
     show(document.getElementById("lost"), true);
     this.#wait();
   }
@@ -111,7 +118,8 @@ class Connection extends EventTarget {
     const text = document.getElementById("lost-text");
     const tick = () => {
       const left = Math.ceil((this.#retryAt - Date.now()) / 1000);
-      text.textContent = left > 0 ? `Connection lost, trying again in ${left} s. Crawls continue.` : "Connection lost, trying again …";
+      const when = left > 0 ? `in ${left} s` : "now";
+      setText(text, `Connection lost, trying again ${when}. Crawls continue; what you see is from ${this.#since.toLocaleTimeString("en-GB")}.`);
       if (left <= 0) this.tryNow();
     };
     this.#timer = setInterval(tick, 500);
@@ -167,7 +175,10 @@ async function readStream(path, onJob, signal) {
       watchdog = setTimeout(stop, SILENCE_MS);
       const blocks = (rest + value).split(/\r?\n\r?\n/);
       rest = blocks.pop();
-      blocks.map(parseEvent).filter(({ name, data }) => name === "job" && data).forEach(({ data }) => onJob(JSON.parse(data)));
+      for (const { name, data } of blocks.map(parseEvent)) {
+        if (name === "job") onJob(JSON.parse(data));
+        if (name === "gone") throw new Problem(404, {});
+      }
     }
   } catch (error) {
     if (signal.aborted || document.hidden) throw error;

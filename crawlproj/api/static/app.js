@@ -2,7 +2,7 @@
 
 import { connection, loaded, repeat, request } from "./api.js";
 import { announce, h, setAttribute, setText } from "./dom.js";
-import { bytes, counted } from "./format.js";
+import { bytes, counted, line } from "./format.js";
 import { jobsView } from "./jobs.js";
 
 const HEALTH_MS = 10_000;
@@ -68,10 +68,10 @@ async function tellHealth() {
     health = await request("api/health");
   } catch (error) {
     if (error.status !== 503) throw error;
-    health = { status: error.message };
+    health = { ...error.body, status: error.body.problems?.[0]?.what ?? error.message };
   }
   const isWell = health.status === "ok";
-  const parts = [isWell ? "Server well" : `Server: ${health.status}`];
+  const parts = [isWell ? "Server well" : `▲ ${line(health.status, 120)}`];
   if (typeof health.jobs_running === "number") parts.push(`${counted(health.jobs_running, "crawl")} running`);
   if (health.jobs_waiting) parts.push(`${health.jobs_waiting} waiting`);
   if (typeof health.disk_free_bytes === "number") parts.push(`${bytes(health.disk_free_bytes)} free`);

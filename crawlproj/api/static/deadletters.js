@@ -21,7 +21,7 @@ export function deadLettersPanel(place, view, route, signal) {
 
   async function refresh() {
     const answer = await request(jobPath(view.id, `/deadletters${query({ limit: ON_A_PAGE, cursor: pager.cursor })}`), { signal });
-    keep(body, answer.deadletters, (one) => one.id, (one) => makeRow(one, replay), () => {});
+    keep(body, answer.deadletters, (one) => one.page, (one) => makeRow(one, replay), () => {});
     show(box, answer.deadletters.length > 0);
     show(all, answer.deadletters.length > 0);
     setText(note, answer.deadletters.length ? "" : "None: every page could be read.");
@@ -45,6 +45,6 @@ export function deadLettersPanel(place, view, route, signal) {
 }
 
 function makeRow(one, replay) {
-  const button = h("button", { type: "button", class: "small", "aria-label": `Replay ${line(one.url, 100)}`, onclick: () => replay({ ids: [one.id] }) }, "Replay");
+  const button = h("button", { type: "button", class: "small", "aria-label": `Replay ${line(one.url, 100)}`, onclick: () => replay({ ids: [one.page] }) }, "Replay");
   return h("tr", {}, h("th", { scope: "row" }, outside(one.url, 100)), h("td", { class: "words" }, foreign(one.error, 200)), h("td", { class: "number opt" }, one.at ? time(one.at) : ""), h("td", {}, button));
 }

@@ -100,7 +100,7 @@ export function table(label, columns, { caption = false } = {}) {
   const heads = columns.map(([text, kind]) => h("th", { scope: "col", class: kind }, text));
   const element = h(
     "div",
-    { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
+    { class: "scroll", role: "region", "aria-label": `Table: ${label}`, tabindex: "0" },
     h("table", {}, h("caption", { class: caption ? null : "unseen" }, label), h("thead", {}, h("tr", {}, heads)), body),
   );
   return { element, body, heads };

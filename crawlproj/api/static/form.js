@@ -19,10 +19,12 @@ const MORE = [
   ["delay", "Seconds between requests to a domain", "as the server has it", { min: 0, step: "any" }],
 ];
 
-// Domains and URLs, however they are separated. Lines that begin with # are comments.
-export function split(text) {
-  const rows = text.split(/\r?\n/).filter((row) => !/^\s*#/.test(row));
-  return rows.join("\n").split(/[\s,;]+/).filter(Boolean);
+// How many seeds a text seems to have; the server decides. Lines that begin with # are comments, and a comma in the
+// path of a URL belongs to it.
+function countSeeds(text) {
+  const words = text.replace(/^\s*#.*$/gm, "").split(/\s+/);
+  const found = words.flatMap((word) => word.split(/,(?=[^,]*:\/\/)|(?<!\/[^/,]+),(?!$)/)).map((seed) => seed.replace(/,+$/, "")).filter(Boolean);
+  return { all: found.length, different: new Set(found).size };
 }
 
 export function newCrawl(onCreated) {
@@ -73,10 +75,8 @@ function seedsField(fields) {
   const file = h("input", { type: "file", id: "f-file", class: "unseen", accept: ".txt,.csv,.tsv,.list,text/*", tabindex: "-1", "aria-hidden": "true" });
   const choose = h("button", { type: "button", class: "quiet", onclick: () => file.click() }, "Choose a file");
   const tell = () => {
-    const found = split(input.value);
-    const different = new Set(found).size;
-    const again = found.length - different;
-    setText(summary, found.length ? counted(different, "seed") + (again ? `, ${counted(again, "duplicate")} ignored` : "") : "");
+    const { all, different } = countSeeds(input.value);
+    setText(summary, all ? counted(different, "seed") + (all > different ? `, ${counted(all - different, "duplicate")}` : "") : "");
   };
   let waiting = 0;
   input.addEventListener("input", () => {
@@ -155,15 +155,15 @@ function problemOf(name, input, fields) {
 }
 
 function collect(form, seeds) {
-  const body = { seeds: split(seeds) };
+  const body = { seeds };
   for (const input of form.querySelectorAll("input[name], select[name]")) {
     if (input.type === "radio" && !input.checked) continue;
     const value = input.value.trim();
     if (input.type === "number") {
       // What a browser cannot read as a number is empty, and says so in its validity.
       if (input.validity.badInput) body[input.name] = "not a number";
-      else if (value) body[input.name] = Number((Number(value) * Number(input.dataset.factor)).toPrecision(12));
-    } else if (value) body[input.name] = value;
+      else if (value) body[input.name] = input.dataset.factor === "1" ? Number(value) : Math.round(Number(value) * Number(input.dataset.factor));
+    } else if (value) body[input.name] = /^\d+$/.test(value) && input.name === "parsers" ? Number(value) : value;
   }
   return body;
 }

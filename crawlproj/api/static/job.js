@@ -2,7 +2,7 @@
 
 import { follow, loaded } from "./api.js";
 import { toolbar } from "./actions.js";
-import { announce, foreign, h, Live, keep, setAttribute, setText, show, time } from "./dom.js";
+import { announce, foreign, h, Live, keep, put, setAttribute, setText, show, time } from "./dom.js";
 import { count, line, percent } from "./format.js";
 import { overviewPanel } from "./overview.js";
 import { History } from "./chart.js";
@@ -71,11 +71,7 @@ function header(id, live) {
   const chip = stateChip();
   live.add((job) => chip.update(job));
   const when = h("span", { class: "faint" });
-  live.add((job) => {
-    if (when.dataset.at === job.created_at) return;
-    when.dataset.at = job.created_at;
-    when.replaceChildren("created ", time(job.created_at));
-  });
+  live.add((job) => put(when, "created ", time(job.created_at), job.ended_at ? [", ended ", time(job.ended_at)] : null));
   const where = live.text((job) => (job.pages_path ? `pages in ${line(job.pages_path, 300)}` : ""), "span", { class: "faint foreign" });
   return h("div", { class: "title" }, h("h1", { tabindex: "-1" }, foreign(id, 100)), chip, when, where);
 }

@@ -60,8 +60,9 @@ function makeRow(job) {
 function updateRow(row, job) {
   const [name, state, progress, fetched, failed, waiting, speed, left, created] = row.cells;
   const isRunning = job.state === "processing";
-  const { problems } = wellness(job);
-  setText(name.querySelector(".well"), problems.length ? `▲ ${counted(problems.length, "problem")}` : "");
+  const { level, problems } = wellness(job);
+  const isWrong = level === "wrong" && problems.length > 0;
+  setText(name.querySelector(".well"), isWrong ? `▲ ${counted(problems.length, "problem")}` : "");
   state.firstElementChild.update(job);
   const bar = progress.firstElementChild;
   const isKnown = typeof job.percent === "number";

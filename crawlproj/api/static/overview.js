@@ -56,6 +56,8 @@ export function overviewPanel(place, view, route, signal) {
   function update(job) {
     live.update(job);
     chart.update();
+    // Of a crawl that is over there is nothing to draw, unless somebody watched it.
+    show(chart.element, !isOver(job) || view.history.samples.some(([, fetched]) => fetched > 0));
     failures.update(job);
     processes.update(job.processes ?? [], isOver(job) ? "None: the crawl is over." : "None yet.");
     rules.update(job);
@@ -91,7 +93,7 @@ function failuresSection() {
   const { element: box, body } = table("Failures by reason", [["Reason"], ["URLs", "number"], ["What it means, and what to do"]]);
   const element = h("section", { class: "card", "aria-labelledby": "failures-title", hidden: true }, h("h2", { id: "failures-title" }, "Failures and refusals"), box);
   function update(job) {
-    const reasons = Object.entries(job.failed_by_reason ?? {}).sort(([, a], [, b]) => b - a).slice(0, MOST_REASONS);
+    const reasons = Object.entries({ ...job.failed_by_reason, ...job.skipped_by_reason }).sort(([, a], [, b]) => b - a).slice(0, MOST_REASONS);
     show(element, reasons.length > 0);
     keep(body, reasons, ([reason]) => reason, ([reason]) => {
       const [what, todo] = adviceFor(reason);

@@ -28,7 +28,7 @@ export function processTables(label, { withJob = false } = {}) {
       },
       (box, [, members]) => {
         members.sort((a, b) => order(a) - order(b) || String(a.name).localeCompare(String(b.name), "en", { numeric: true }));
-        keep(box.body, members.slice(0, MOST), (one) => `${one.job ?? one.run ?? ""} ${one.kind} ${one.name}`, (one) => makeRow(one, withJob), updateRow);
+        keep(box.body, members.slice(0, MOST), (one) => `${one.job ?? ""} ${one.kind} ${one.name}`, (one) => makeRow(one, withJob), updateRow);
       });
   }
   return { element, update };
@@ -43,21 +43,22 @@ function grouped(processes) {
 const order = ({ kind }) => ["supervisor", "shard", "parser"].indexOf(kind);
 
 function makeRow(one, withJob) {
-  const job = one.job ?? one.run;
-  const name = h("th", { scope: "row" }, h("span", {}, `${line(one.kind, 30)} `), foreign(one.name, 40));
-  if (withJob && job) name.append(h("span", { class: "faint" }, " of ", h("a", { href: `#/jobs/${encodeURIComponent(job)}` }, foreign(job, 40))));
+  const { job } = one;
+  const name = h("th", { scope: "row" }, h("span", {}, `${line(one.kind, 30)} `), foreign(one.name, 40), h("p", { class: "words foreign" }));
+  if (withJob && job) name.lastElementChild.before(h("span", { class: "faint" }, " of ", h("a", { href: `#/jobs/${encodeURIComponent(job)}` }, foreign(job, 40))));
   return h("tr", {}, name, COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })));
 }
 
 function updateRow(row, one) {
-  const [, speed, cpu, memory, files, age, pid, heard] = row.cells;
+  const [name, speed, cpu, memory, files, age, pid, heard] = row.cells;
   const isSilent = one.silent_seconds >= SILENT_S;
   setText(speed, one.kind === "supervisor" ? "" : rate(one.pages_per_s));
-  setText(cpu, typeof one.cpu === "number" ? `${Math.round(one.cpu <= 1 ? one.cpu * 100 : one.cpu)} %` : NONE);
+  setText(cpu, typeof one.cpu === "number" ? `${Math.round(one.cpu * 100)} %` : NONE);
   setText(memory, bytes(one.memory_bytes));
   setText(files, count(one.open_files));
   setText(age, duration(one.age_seconds));
   setText(pid, one.pid ? String(one.pid) : NONE);
   setText(heard, isSilent ? `▲ silent for ${duration(one.silent_seconds)}` : "now");
+  setText(name.lastElementChild, one.last_error ? `Last error: ${line(one.last_error, 200)}` : "");
   row.classList.toggle("wrong", isSilent);
 }

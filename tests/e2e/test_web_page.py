@@ -1,0 +1,299 @@
+"""The web page in a real browser: what a person without a terminal does with it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawlproj.simweb.spec import WorldSpec
+from tests.e2e.browser import Browser
+from tests.e2e.conftest import Crew, EchoServer, Process, wait_until
+from tests.ports import HeldPorts
+
+pytestmark = pytest.mark.e2e
+
+#: Titles of pages that want to be more than text.
+HOSTILE = {
+    "/script": "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'>",
+    "/override": "invoice\u202efdp.exe",
+    "/escape": "\x1b[31mred\x1b[0m",
+    "/long": "W" * 1_000_000,
+    "/arabic": "منارة البحر",
+}
+#: What the page shows of them.
+SHOWN = {
+    "/script": HOSTILE["/script"],
+    "/override": "invoice⟨U+202E⟩fdp.exe",
+    "/arabic": HOSTILE["/arabic"],
+}
+
+
+class Served:
+    """`scrapy serve` at a port of its own, and what the tests ask it without a browser."""
+
+    def __init__(self, crew: Crew, port: int) -> None:
+        self.crew = crew
+        self.port = port
+        self.address = f"http://127.0.0.1:{port}/"
+        self.process: Process
+        self.start()
+
+    def start(self, *options: str) -> None:
+        self.process = self.crew.scrapy("serve", "--port", str(self.port), *options, name="serve")
+        wait_until(lambda: self.process.says("serving http"), "the server serves")
+
+    def ask(self, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.address}api/{path}", data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask(f"jobs/{name}")
+        return found
+
+    def end_jobs(self) -> None:
+        for job in self.ask("jobs")["jobs"]:
+            if job["state"] not in ("completed", "failed", "stopped"):
+                self.ask(f"jobs/{job['id']}/stop", {})
+        wait_until(lambda: not self.ask("workers")["workers"], "all jobs have ended")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("chromium")) as window:
+        yield window
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:
+    """A window as a person opens it; what it logs as an error fails the test."""
+    browser.resize(1280, 900)
+    browser.prefer(color_scheme="light")
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+
+
+@pytest.fixture(scope="module")
+def served(shared_crew_of: Callable[..., Crew], browser: Browser) -> Iterator[Served]:
+    # A crawl that is not over before the tests have looked at it.
+    crew = shared_crew_of(WorldSpec.calm(domains=4, pages_per_domain=400))
+    with HeldPorts() as ports:
+        server = Served(crew, ports.hold())
+        yield server
+        server.end_jobs()
+
+
+@pytest.fixture(scope="module")
+def read_job(served: Served) -> Iterator[str]:
+    """The name of a completed crawl of pages with hostile titles."""
+    site = EchoServer("127.0.0.77")
+    links = "".join(f'<a href="{path}">{path}</a> ' for path in HOSTILE)
+    site.answers["/"] = [html("Home", f"<p>Where the lighthouse keeper lives.</p>{links}")]
+    for path, title in HOSTILE.items():
+        text = (
+            "<p>The lighthouse of this page turns slowly above the rocks, and nobody is there to see it.</p>"
+        )
+        site.answers[path] = [html(title.replace("&", "&amp;").replace("<", "&lt;"), text)]
+    served.ask("jobs", {"name": "hostile", "seeds": site.url, "shards": 1})
+    wait_until(lambda: served.job("hostile")["state"] == "completed", "the crawl is completed")
+    site.stop()
+    yield "hostile"
+
+
+def html(title: str, body: str) -> tuple[int, dict[str, str], bytes]:
+    document = f"<!doctype html><html lang=en><title>{title}</title><body>{body}</body></html>"
+    return 200, {"Content-Type": "text/html; charset=utf-8"}, document.encode()
+
+
+def number(page: Browser, label: str) -> int:
+    """Return a figure of the overview by its label."""
+    found = page.evaluate(
+        f"[...document.querySelectorAll('.step dt')].find(e => e.firstChild.data === {json.dumps(label)})"
+        "?.nextElementSibling.textContent"
+    )
+    return int(found.replace(",", ""))
+
+
+def button(page: Browser, label: str) -> None:
+    """Press a button by its label."""
+    page.wait_for(
+        f"[...document.querySelectorAll('button')].find(e => e.textContent === {json.dumps(label)} && e.checkVisibility())"
+    )
+    page.evaluate(
+        f"[...document.querySelectorAll('button')].find(e => e.textContent === {json.dumps(label)}"
+        " && e.checkVisibility()).setAttribute('data-pressed', '')"
+    )
+    page.click("[data-pressed]")
+    page.evaluate("document.querySelector('[data-pressed]')?.removeAttribute('data-pressed')")
+
+
+def shows_state(page: Browser, word: str) -> None:
+    page.wait_for(f"document.querySelector('.title .chip')?.innerText.includes({json.dumps(word)})")
+
+
+def test_a_crawl_is_started_by_keyboard_watched_and_steered(served: Served, page: Browser) -> None:
+    page.open(served.address)
+    page.tab_to("#f-seeds")
+    page.type(", ".join(served.crew.simweb.seeds()))
+    page.tab_to("details.more summary")
+    page.press("Enter")
+    page.tab_to("#f-name")
+    page.type("watched")
+    page.tab_to("form.new button.main")
+    page.press("Enter")
+    page.wait_for("location.hash === '#/jobs/watched'")
+
+    # The numbers move by themselves.
+    shows_state(page, "running")
+    page.wait_for("document.querySelector('.step')")
+    wait_until(lambda: number(page, "Fetched") > 0, "pages are fetched")
+    seen = number(page, "Fetched")
+    wait_until(lambda: number(page, "Fetched") > seen, "more pages are fetched")
+    page.wait_for("document.querySelector('.chart path').getAttribute('d').includes('L')")
+    page.wait_for("document.querySelector('table')?.innerText.includes('shard')")
+
+    button(page, "Pause")
+    shows_state(page, "paused")
+    button(page, "Resume")
+    shows_state(page, "running")
+
+    page.evaluate("document.getElementById('shards').select()")
+    page.click("#shards")
+    page.evaluate("document.getElementById('shards').select()")
+    page.type("3")
+    page.press("Enter")
+    wait_until(lambda: served.job("watched")["shards"] == 3, "there are three shards")
+
+    button(page, "Stop")
+    page.wait_for("document.querySelector('dialog[open]')")
+    page.click("dialog button.main")
+    shows_state(page, "stopped")
+    wait_until(lambda: not served.job("watched")["processes"], "its processes have left")
+
+    # Nothing is in the page alone.
+    page.reload()
+    shows_state(page, "stopped")
+    page.open(served.address)
+    page.wait_for("document.querySelector('tbody')?.innerText.includes('watched')")
+
+
+def test_problems_are_shown_at_their_field(served: Served, page: Browser) -> None:
+    page.open(served.address)
+    page.click("#f-seeds")
+    page.type("example.org http://")
+    page.click("#f-max_pages")
+    page.type("-3")
+    page.click("form.new button.main")
+
+    page.wait_for("document.querySelector('#f-max_pages-problem').checkVisibility()")
+    assert page.evaluate("document.getElementById('f-max_pages').getAttribute('aria-invalid')") == "true"
+    page.evaluate("document.getElementById('f-max_pages').select()")
+    page.type("3")
+    page.click("form.new button.main")
+    page.wait_for("document.getElementById('f-seeds-problem').innerText.includes('http://')")
+    assert page.evaluate("document.activeElement.id") == "f-seeds"
+    # The browser itself logs each refusal.
+    page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_stored_text_is_searched_read_and_exported(served: Served, page: Browser, read_job: str) -> None:
+    page.open(f"{served.address}#/jobs/{read_job}/pages")
+    page.wait_for(f"document.querySelectorAll('.pages li').length === {len(HOSTILE) + 1}")
+
+    page.click("#p-q")
+    page.type("keeper lives")
+    page.press("Enter")
+    page.wait_for("document.querySelectorAll('.pages li').length === 1")
+    assert page.text(".pages mark").lower() == "keeper lives"
+
+    page.click(".page-title")
+    page.wait_for("document.querySelector('.page .text')?.innerText.includes('keeper lives')")
+
+    page.click(".menu summary")
+    link = page.evaluate("document.querySelector('[data-format=jsonl]').href")
+    with urllib.request.urlopen(link, timeout=30) as answer:
+        assert len(answer.read()) > 100
+
+
+def test_what_pages_say_is_shown_as_text(served: Served, page: Browser, read_job: str) -> None:
+    page.open(f"{served.address}#/jobs/{read_job}/pages")
+    page.wait_for(f"document.querySelectorAll('.pages li').length === {len(HOSTILE) + 1}")
+
+    titles = page.evaluate("[...document.querySelectorAll('.page-title')].map(e => e.textContent)")
+    assert set(SHOWN.values()) <= set(titles)
+    assert any(title.startswith("WWW") for title in titles)
+    assert not any("\x1b" in title or "\u202e" in title or len(title) > 200 for title in titles)
+    assert page.evaluate("document.querySelector('.panel script, .panel img')") is None
+    assert page.evaluate("window.broken") is None
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.page-title bdi')).unicodeBidi") == "isolate"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_fits_a_phone(served: Served, page: Browser, read_job: str, scheme: str) -> None:
+    page.resize(360, 740)
+    page.prefer(color_scheme=scheme)
+
+    for view in ("", f"jobs/{read_job}", f"jobs/{read_job}/pages", f"jobs/{read_job}/domains", "machines"):
+        page.open(f"{served.address}#/{view}")
+        page.wait_for("document.querySelector('main h1')")
+        page.wait_for("document.querySelector('.card, .pages li')")
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, view
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(ground) < 150) == (scheme == "dark")
+
+
+def test_the_first_view_is_small_and_quick(served: Served, page: Browser) -> None:
+    page.received.clear()
+    page.open(served.address)
+    page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
+
+    assert sum(page.received.values()) < 100_000
+    drawn_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    # Half a second on a machine that does nothing else; the tests share theirs.
+    assert drawn_ms < 3000
+
+
+def test_a_lost_connection_is_shown_and_a_restarted_server_found(served: Served, page: Browser) -> None:
+    page.open(served.address)
+    page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
+
+    served.process.kill()
+    page.wait_for("!document.getElementById('lost').hidden")
+    assert "Connection lost, trying again" in page.text("#lost")
+
+    served.start()
+    page.wait_for("document.getElementById('lost').hidden")
+    page.errors.clear()
+
+
+def test_a_token_is_asked_for_and_kept(
+    shared_crew_of: Callable[..., Crew], page: Browser, tmp_path: Path
+) -> None:
+    crew = shared_crew_of(WorldSpec.calm(domains=1), CRAWL_API_TOKENS="write sesame")
+    with HeldPorts() as ports:
+        server = Served(crew, ports.hold())
+        page.open(server.address)
+        page.wait_for("document.querySelector('dialog[open]')")
+        for token in ("wrong", "sesame"):
+            page.type(token)
+            page.press("Enter")
+            page.wait_for(f"sessionStorage.getItem('crawlproj-token') === {token!r}")
+            if token == "wrong":
+                page.wait_for("document.querySelector('dialog[open]')?.innerText.includes('refused')")
+        page.wait_for("document.querySelector('.empty')?.innerText")
+
+        page.reload()
+        page.wait_for("document.querySelector('.empty')?.innerText")
+        assert page.evaluate("document.querySelector('dialog')") is None
+    page.errors[:] = [error for error in page.errors if "401" not in error]
