@@ -19,7 +19,7 @@ import pytest
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ANSWER_S = 30.0
 _PATIENCE_S = 60.0
-#: Chromium reads requests from descriptor 3 and writes to 4. Moved up first: the pipe may be at 3 or 4 itself.
+#: Chromium reads requests from descriptor 3 and writes to 4. Moved up first: the pipe may be at 3 or 4.
 _ON_3_AND_4 = """
 import fcntl, os, sys
 asked, told = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
@@ -43,7 +43,7 @@ def find_browser() -> str:
 
 
 class Browser:
-    """One window. `errors` are exceptions and errors of its console, refused by the CSP or thrown by the page."""
+    """One window. `errors` are those its console shows: exceptions, refusals by the CSP or a server."""
 
     def __init__(self, directory: Path) -> None:
         read_here, write_there = os.pipe()

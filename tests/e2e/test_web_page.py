@@ -93,7 +93,7 @@ def served(shared_crew_of: Callable[..., Crew], browser: Browser) -> Iterator[Se
 
 
 @pytest.fixture(scope="module")
-def read_job(served: Served) -> Iterator[str]:
+def read_job(served: Served) -> str:
     """The name of a completed crawl of pages with hostile titles."""
     site = EchoServer("127.0.0.77")
     links = "".join(f'<a href="{path}">{path}</a> ' for path in HOSTILE)
@@ -106,7 +106,7 @@ def read_job(served: Served) -> Iterator[str]:
     served.ask("jobs", {"name": "hostile", "seeds": site.url, "shards": 1})
     wait_until(lambda: served.job("hostile")["state"] == "completed", "the crawl is completed")
     site.stop()
-    yield "hostile"
+    return "hostile"
 
 
 def html(title: str, body: str) -> tuple[int, dict[str, str], bytes]:
@@ -125,15 +125,12 @@ def number(page: Browser, label: str) -> int:
 
 def button(page: Browser, label: str) -> None:
     """Press a button by its label."""
+    found = f"buttons.find(e => e.textContent === {json.dumps(label)} && e.checkVisibility())"
     page.wait_for(
-        f"[...document.querySelectorAll('button')].find(e => e.textContent === {json.dumps(label)} && e.checkVisibility())"
+        f"(buttons => {found}?.toggleAttribute('data-here'))([...document.querySelectorAll('button')])"
     )
-    page.evaluate(
-        f"[...document.querySelectorAll('button')].find(e => e.textContent === {json.dumps(label)}"
-        " && e.checkVisibility()).setAttribute('data-pressed', '')"
-    )
-    page.click("[data-pressed]")
-    page.evaluate("document.querySelector('[data-pressed]')?.removeAttribute('data-pressed')")
+    page.click("[data-here]")
+    page.evaluate("document.querySelector('[data-here]')?.removeAttribute('data-here')")
 
 
 def shows_state(page: Browser, word: str) -> None:

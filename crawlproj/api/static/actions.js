@@ -16,21 +16,48 @@ const FORMATS = [
 export function toolbar(id, live, onJob, signal) {
   const refusal = h("p", { class: "problem", role: "alert", hidden: true });
   const act = (work) => attempt(work, refusal);
-  const change = (verb, body) => act(async () => onJob(await request(jobPath(id, `/${verb}`), { method: "POST", body })));
+  const change = (verb, body) =>
+    act(async () => onJob(await request(jobPath(id, `/${verb}`), { method: "POST", body })));
   const button = (label, onclick, kind = "") => h("button", { type: "button", class: kind, onclick }, label);
 
-  const pause = live.shown(button("Pause", () => change("pause")), (job) => ["processing", "pending"].includes(job.state));
-  const resume = live.shown(button("Resume", () => change("resume"), "main"), (job) => ["paused", "stopped", "failed"].includes(job.state));
-  const stop = live.shown(button("Stop", async () => {
-    const text = "Downloads in flight end, what was fetched is stored. It can be resumed later.";
-    if (await confirmed("Stop this crawl?", [h("p", {}, text)], "Stop")) change("stop");
-  }), (job) => !isOver(job));
+  const pause = live.shown(
+    button("Pause", () => change("pause")),
+    (job) => ["processing", "pending"].includes(job.state),
+  );
+  const resume = live.shown(
+    button("Resume", () => change("resume"), "main"),
+    (job) => ["paused", "stopped", "failed"].includes(job.state),
+  );
+  const stop = live.shown(
+    button("Stop", async () => {
+      const text = "Downloads in flight end, what was fetched is stored. It can be resumed later.";
+      if (await confirmed("Stop this crawl?", [h("p", {}, text)], "Stop")) change("stop");
+    }),
+    (job) => !isOver(job),
+  );
   const seeds = button("Add seeds", () => addSeeds(id, act));
-  const remove = live.shown(button("Delete", () => removeJob(id, act, live.job), "danger"), isOver);
+  const remove = live.shown(
+    button("Delete", () => removeJob(id, act, live.job), "danger"),
+    isOver,
+  );
   live.add((job) => (live.job = job));
 
-  return h("section", { class: "toolbar", "aria-label": "Actions" },
-    h("div", { class: "actions" }, pause, resume, stop, shardsForm(live, (shards) => change("shards", { shards })), seeds, exportMenu(id, act, signal), remove), refusal);
+  return h(
+    "section",
+    { class: "toolbar", "aria-label": "Actions" },
+    h(
+      "div",
+      { class: "actions" },
+      pause,
+      resume,
+      stop,
+      shardsForm(live, (shards) => change("shards", { shards })),
+      seeds,
+      exportMenu(id, act, signal),
+      remove,
+    ),
+    refusal,
+  );
 }
 
 async function attempt(work, refusal) {
@@ -39,22 +66,39 @@ async function attempt(work, refusal) {
     return await work();
   } catch (error) {
     const fields = error instanceof Problem ? error.fields : [];
-    refusal.replaceChildren(line(error.message, 600), ...fields.slice(0, 10).map((one) => h("span", {}, " ", sentence(one))));
+    refusal.replaceChildren(
+      line(error.message, 600),
+      ...fields.slice(0, 10).map((one) => h("span", {}, " ", sentence(one))),
+    );
     show(refusal, true);
     return null;
   }
 }
 
 function shardsForm(live, onChange) {
-  const input = h("input", { id: "shards", type: "number", min: "1", max: "64", step: "1", inputmode: "numeric" });
-  const form = h("form", { class: "field inline", novalidate: true }, h("label", { for: "shards" }, "Shards"), input, h("button", {}, "Set"));
+  const input = h("input", {
+    id: "shards",
+    type: "number",
+    min: "1",
+    max: "64",
+    step: "1",
+    inputmode: "numeric",
+  });
+  const form = h(
+    "form",
+    { class: "field inline", novalidate: true },
+    h("label", { for: "shards" }, "Shards"),
+    input,
+    h("button", {}, "Set"),
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     if (input.value) onChange(Number(input.value));
   });
   live.add((job) => {
     // Not while somebody types.
-    if (document.activeElement !== input && input.value !== String(job.shards)) input.value = job.shards ?? "";
+    if (document.activeElement !== input && input.value !== String(job.shards))
+      input.value = job.shards ?? "";
   });
   return live.shown(form, (job) => job.mode !== "single" && !isOver(job));
 }
@@ -67,9 +111,21 @@ export function confirmed(title, content, label, typed = "") {
     const check = () => setAttribute(yes, "disabled", typed && word.value !== typed ? "" : null);
     word.addEventListener("input", check);
     check();
-    const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), content,
-      typed ? [h("label", { for: "typed" }, "Type ", foreign(typed, 200, "code"), " to confirm"), word] : null,
-      h("div", { class: "actions" }, yes, h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel")));
+    const form = h(
+      "form",
+      { method: "dialog" },
+      h("h2", { id: "dialog-title" }, title),
+      content,
+      typed
+        ? [h("label", { for: "typed" }, "Type ", foreign(typed, 200, "code"), " to confirm"), word]
+        : null,
+      h(
+        "div",
+        { class: "actions" },
+        yes,
+        h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"),
+      ),
+    );
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     dialog.addEventListener("close", () => {
       dialog.remove();
@@ -82,7 +138,10 @@ export function confirmed(title, content, label, typed = "") {
 
 async function addSeeds(id, act) {
   const input = h("textarea", { id: "more-seeds", rows: "6", spellcheck: "false", autocapitalize: "off" });
-  const content = [h("label", { for: "more-seeds" }, "Domains or URLs, separated by spaces, commas or lines"), input];
+  const content = [
+    h("label", { for: "more-seeds" }, "Domains or URLs, separated by spaces, commas or lines"),
+    input,
+  ];
   if (!(await confirmed("Add seeds", content, "Add"))) return;
   const seeds = input.value;
   if (!seeds.trim()) return;
@@ -90,9 +149,18 @@ async function addSeeds(id, act) {
     const answer = await request(jobPath(id, "/seeds"), { method: "POST", body: { seeds } });
     const invalid = answer.invalid ?? [];
     const rows = invalid.slice(0, 20).map((one) => h("li", {}, sentence(one)));
-    await confirmed("Seeds added", [
-      h("p", {}, `${count(answer.new)} new, ${count(answer.known)} known already${invalid.length ? `, ${count(invalid.length)} not valid:` : "."}`),
-      rows.length ? h("ul", { class: "problem" }, rows) : null], "OK");
+    await confirmed(
+      "Seeds added",
+      [
+        h(
+          "p",
+          {},
+          `${count(answer.new)} new, ${count(answer.known)} known already${invalid.length ? `, ${count(invalid.length)} not valid:` : "."}`,
+        ),
+        rows.length ? h("ul", { class: "problem" }, rows) : null,
+      ],
+      "OK",
+    );
   });
 }
 
@@ -100,7 +168,12 @@ async function removeJob(id, act, job) {
   const pages = h("input", { type: "checkbox", id: "with-pages" });
   const content = [
     h("p", {}, "Its URLs, counters and dead letters in Redis are deleted, and cannot be brought back."),
-    h("label", { class: "choice" }, pages, h("span", {}, `Delete its ${counted(job?.pages_stored ?? 0, "stored page")} on disk, too`)),
+    h(
+      "label",
+      { class: "choice" },
+      pages,
+      h("span", {}, `Delete its ${counted(job?.pages_stored ?? 0, "stored page")} on disk, too`),
+    ),
   ];
   if (!(await confirmed("Delete this crawl?", content, "Delete", id))) return;
   await act(async () => {
@@ -113,7 +186,11 @@ async function removeJob(id, act, job) {
 function exportMenu(id, act, signal) {
   const note = h("p", { class: "faint", role: "status" });
   const links = FORMATS.map(([format, label, what]) => {
-    const link = h("a", { href: jobPath(id, `/export?format=${format}`), download: `${id}.${format}`, "data-format": format }, label);
+    const link = h(
+      "a",
+      { href: jobPath(id, `/export?format=${format}`), download: `${id}.${format}`, "data-format": format },
+      label,
+    );
     link.addEventListener("click", (event) => {
       // A link cannot carry a token.
       if (!token()) return;
@@ -122,15 +199,24 @@ function exportMenu(id, act, signal) {
     });
     return h("li", {}, link, h("small", { class: "faint" }, what));
   });
-  const menu = h("details", { class: "menu" }, h("summary", { class: "button" }, "Export"), h("div", { class: "card" }, h("ul", {}, links), note));
+  const menu = h(
+    "details",
+    { class: "menu" },
+    h("summary", { class: "button" }, "Export"),
+    h("div", { class: "card" }, h("ul", {}, links), note),
+  );
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
     menu.open = false;
     menu.firstElementChild.focus();
   });
-  document.addEventListener("click", (event) => {
-    if (!menu.contains(event.target)) menu.open = false;
-  }, { signal });
+  document.addEventListener(
+    "click",
+    (event) => {
+      if (!menu.contains(event.target)) menu.open = false;
+    },
+    { signal },
+  );
   return menu;
 }
 

@@ -32,7 +32,9 @@ function headers(more = {}) {
 export const jobPath = (id, rest = "") => `api/jobs/${encodeURIComponent(id)}${rest}`;
 
 export function query(parameters) {
-  const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const given = Object.entries(parameters).filter(
+    ([, value]) => value !== "" && value !== null && value !== undefined,
+  );
   return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
@@ -65,7 +67,10 @@ async function fetchWithin(path, options, signal, patience) {
   const timer = new AbortController();
   const timeout = patience ? setTimeout(() => timer.abort(), patience) : 0;
   try {
-    const answer = await fetch(path, { ...options, signal: AbortSignal.any([timer.signal, ...(signal ? [signal] : [])]) });
+    const answer = await fetch(path, {
+      ...options,
+      signal: AbortSignal.any([timer.signal, ...(signal ? [signal] : [])]),
+    });
     // A proxy answers these while the server restarts.
     if ([502, 504].includes(answer.status)) throw new Lost("The server is not reachable.");
     connection.found();
@@ -119,7 +124,10 @@ class Connection extends EventTarget {
     const tick = () => {
       const left = Math.ceil((this.#retryAt - Date.now()) / 1000);
       const when = left > 0 ? `in ${left} s` : "now";
-      setText(text, `Connection lost, trying again ${when}. Crawls continue; what you see is from ${this.#since.toLocaleTimeString("en-GB")}.`);
+      setText(
+        text,
+        `Connection lost, trying again ${when}. Crawls continue; what you see is from ${this.#since.toLocaleTimeString("en-GB")}.`,
+      );
       if (left <= 0) this.tryNow();
     };
     this.#timer = setInterval(tick, 500);
@@ -165,7 +173,11 @@ async function readStream(path, onJob, signal) {
   document.addEventListener("visibilitychange", onHidden);
   let watchdog = setTimeout(stop, SILENCE_MS);
   try {
-    const answer = await send(path, { signal: ours.signal, patience: 0, more: { Accept: "text/event-stream" } });
+    const answer = await send(path, {
+      signal: ours.signal,
+      patience: 0,
+      more: { Accept: "text/event-stream" },
+    });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
@@ -260,13 +272,30 @@ let asking = null;
 function askForToken(used) {
   if (token() !== used) return Promise.resolve();
   asking ??= new Promise((resolve) => {
-    const input = h("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
-    const hint = h("p", { class: "faint", id: "token-hint" }, used
-      ? "The server refused that token. Check it, or ask whoever runs the server."
-      : "The server wants a token: a line of the file in CRAWL_API_TOKENS. It is kept until this tab is closed.");
+    const input = h("input", {
+      id: "token",
+      type: "password",
+      autocomplete: "off",
+      spellcheck: "false",
+      required: true,
+    });
+    const hint = h(
+      "p",
+      { class: "faint", id: "token-hint" },
+      used
+        ? "The server refused that token. Check it, or ask whoever runs the server."
+        : "The server wants a token: a line of the file in CRAWL_API_TOKENS. It is kept until this tab is closed.",
+    );
     input.setAttribute("aria-describedby", "token-hint");
-    const form = h("form", { method: "dialog" }, h("h2", { id: "token-title" }, "Token"), hint, h("label", { for: "token" }, "Token"), input,
-      h("div", { class: "actions" }, h("button", { class: "main" }, "Continue")));
+    const form = h(
+      "form",
+      { method: "dialog" },
+      h("h2", { id: "token-title" }, "Token"),
+      hint,
+      h("label", { for: "token" }, "Token"),
+      input,
+      h("div", { class: "actions" }, h("button", { class: "main" }, "Continue")),
+    );
     const dialog = h("dialog", { "aria-labelledby": "token-title" }, form);
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     form.addEventListener("submit", () => {

@@ -57,7 +57,14 @@ async function go() {
 }
 
 function unknownView(target) {
-  target.replaceChildren(h("div", { class: "card" }, h("h1", { tabindex: "-1" }, "No such page"), h("p", {}, h("a", { href: "#/" }, "All crawls"))));
+  target.replaceChildren(
+    h(
+      "div",
+      { class: "card" },
+      h("h1", { tabindex: "-1" }, "No such page"),
+      h("p", {}, h("a", { href: "#/" }, "All crawls")),
+    ),
+  );
   return { title: "No such page" };
 }
 

@@ -32,7 +32,10 @@ export class History {
     const now = Date.now();
     const last = this.samples.at(-1);
     if (last && now - last[0] < 900) this.samples.pop();
-    this.samples.push([now, ...LINES.map(([, field]) => (job.state === "processing" ? (job[field] ?? 0) : 0))]);
+    this.samples.push([
+      now,
+      ...LINES.map(([, field]) => (job.state === "processing" ? (job[field] ?? 0) : 0)),
+    ]);
     if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
     if (now - this.#saved < SAVE_MS) return;
     this.#saved = now;
@@ -50,10 +53,23 @@ export function speedChart(history) {
   const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const since = svg("text", { x: LEFT, y: HEIGHT - 5 });
   const now = svg("text", { y: HEIGHT - 5, "text-anchor": "end" }, "now");
-  const picture = svg("svg", { height: HEIGHT, width: "100%", role: "img" }, grid, ...paths, cursor, since, now);
+  const picture = svg(
+    "svg",
+    { height: HEIGHT, width: "100%", role: "img" },
+    grid,
+    ...paths,
+    cursor,
+    since,
+    now,
+  );
   const legend = LINES.map(([name, , label]) => h("span", { class: `key ${name}` }, label));
   const reading = h("span", { class: "faint" });
-  const element = h("figure", { class: "card chart" }, h("figcaption", {}, h("h2", {}, "Pages per second"), legend, reading), picture);
+  const element = h(
+    "figure",
+    { class: "card chart" },
+    h("figcaption", {}, h("h2", {}, "Pages per second"), legend, reading),
+    picture,
+  );
   let drawn = [];
   let width = 0;
   // In pixels, so that its letters are as large as all others on any screen.
@@ -70,22 +86,31 @@ export function speedChart(history) {
     const most = nice(Math.max(1, ...drawn.flatMap(([, ...values]) => values)));
     const x = (at) => width - RIGHT - ((last[0] - at) / span) * (width - LEFT - RIGHT);
     const y = (value) => HEIGHT - BOTTOM - (value / most) * (HEIGHT - TOP - BOTTOM);
-    grid.replaceChildren(...[0, most / 2, most].flatMap((value) => [
-      svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
-      svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, rate(value)),
-    ]));
+    grid.replaceChildren(
+      ...[0, most / 2, most].flatMap((value) => [
+        svg("line", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+        svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, rate(value)),
+      ]),
+    );
     paths.forEach((path, i) => path.setAttribute("d", outline(drawn, i + 1, x, y)));
     setAttribute(now, "x", width - RIGHT);
     setText(since, `${duration(span / 1000)} ago`);
     picture.positions = drawn.map(([at]) => x(at));
     const peak = Math.max(...drawn.map(([, fetched]) => fetched));
-    setAttribute(picture, "aria-label", `Pages per second: ${rate(last[1])} fetched and ${rate(last[2])} parsed now, at most ${rate(peak)} fetched`);
+    setAttribute(
+      picture,
+      "aria-label",
+      `Pages per second: ${rate(last[1])} fetched and ${rate(last[2])} parsed now, at most ${rate(peak)} fetched`,
+    );
     if (cursor.getAttribute("visibility") === "hidden") tell(last);
   }
 
   function tell([at, fetched, parsed]) {
     const seconds = Math.round((drawn.at(-1)[0] - at) / 1000);
-    setText(reading, `${seconds ? `${duration(seconds)} ago` : "now"}: ${rate(fetched)} fetched, ${rate(parsed)} parsed`);
+    setText(
+      reading,
+      `${seconds ? `${duration(seconds)} ago` : "now"}: ${rate(fetched)} fetched, ${rate(parsed)} parsed`,
+    );
   }
 
   picture.addEventListener("pointermove", (event) => {
@@ -118,9 +143,11 @@ function nice(value) {
 // A gap of more than 5 s is not bridged: nobody looked.
 function outline(samples, i, x, y) {
   let before = 0;
-  return samples.map((sample) => {
-    const move = sample[0] - before > 5000 ? "M" : "L";
-    before = sample[0];
-    return `${move}${x(sample[0]).toFixed(1)} ${y(sample[i]).toFixed(1)}`;
-  }).join("");
+  return samples
+    .map((sample) => {
+      const move = sample[0] - before > 5000 ? "M" : "L";
+      before = sample[0];
+      return `${move}${x(sample[0]).toFixed(1)} ${y(sample[i]).toFixed(1)}`;
+    })
+    .join("");
 }

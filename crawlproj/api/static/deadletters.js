@@ -15,13 +15,34 @@ export function deadLettersPanel(place, view, route, signal) {
   const refusal = h("p", { class: "problem", role: "alert", hidden: true });
   const all = h("button", { type: "button", onclick: () => replay({}) }, "Replay all");
   const pager = new Pager(() => refresh(), "dead letters");
-  place.append(h("section", { class: "card", "aria-label": "Dead letters" },
-    h("p", {}, "Pages that were fetched but that no parser could read. Replay them after an update, or if a parser was killed."),
-    h("div", { class: "actions" }, all, note), refusal, box, pager.element));
+  place.append(
+    h(
+      "section",
+      { class: "card", "aria-label": "Dead letters" },
+      h(
+        "p",
+        {},
+        "Pages that were fetched but that no parser could read. Replay them after an update, or if a parser was killed.",
+      ),
+      h("div", { class: "actions" }, all, note),
+      refusal,
+      box,
+      pager.element,
+    ),
+  );
 
   async function refresh() {
-    const answer = await request(jobPath(view.id, `/deadletters${query({ limit: ON_A_PAGE, cursor: pager.cursor })}`), { signal });
-    keep(body, answer.deadletters, (one) => one.page, (one) => makeRow(one, replay), () => {});
+    const answer = await request(
+      jobPath(view.id, `/deadletters${query({ limit: ON_A_PAGE, cursor: pager.cursor })}`),
+      { signal },
+    );
+    keep(
+      body,
+      answer.deadletters,
+      (one) => one.page,
+      (one) => makeRow(one, replay),
+      () => {},
+    );
     show(box, answer.deadletters.length > 0);
     show(all, answer.deadletters.length > 0);
     setText(note, answer.deadletters.length ? "" : "None: every page could be read.");
@@ -45,6 +66,22 @@ export function deadLettersPanel(place, view, route, signal) {
 }
 
 function makeRow(one, replay) {
-  const button = h("button", { type: "button", class: "small", "aria-label": `Replay ${line(one.url, 100)}`, onclick: () => replay({ ids: [one.page] }) }, "Replay");
-  return h("tr", {}, h("th", { scope: "row" }, outside(one.url, 100)), h("td", { class: "words" }, foreign(one.error, 200)), h("td", { class: "number opt" }, one.at ? time(one.at) : ""), h("td", {}, button));
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      "aria-label": `Replay ${line(one.url, 100)}`,
+      onclick: () => replay({ ids: [one.page] }),
+    },
+    "Replay",
+  );
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, outside(one.url, 100)),
+    h("td", { class: "words" }, foreign(one.error, 200)),
+    h("td", { class: "number opt" }, one.at ? time(one.at) : ""),
+    h("td", {}, button),
+  );
 }

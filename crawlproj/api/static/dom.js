@@ -71,13 +71,21 @@ export function keep(parent, items, keyOf, make, update) {
 // Foreign text: isolated, so that its direction changes nothing around it.
 export function foreign(text, most = 200, tag = "bdi") {
   const whole = String(text ?? "");
-  return h(tag, { dir: "auto", class: "foreign", title: whole.length > most ? line(whole, 600) : null }, line(whole, most));
+  return h(
+    tag,
+    { dir: "auto", class: "foreign", title: whole.length > most ? line(whole, 600) : null },
+    line(whole, most),
+  );
 }
 
 // An address of the web: a link only if it is http or https.
 export function outside(url, most = 120) {
   if (!isWeb(url)) return foreign(url, most);
-  const link = h("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", class: "foreign", dir: "ltr" }, line(url, most));
+  const link = h(
+    "a",
+    { href: url, target: "_blank", rel: "noopener noreferrer nofollow", class: "foreign", dir: "ltr" },
+    line(url, most),
+  );
   if (url.length > most) link.title = line(url, 600);
   return link;
 }
@@ -101,7 +109,13 @@ export function table(label, columns, { caption = false } = {}) {
   const element = h(
     "div",
     { class: "scroll", role: "region", "aria-label": `Table: ${label}`, tabindex: "0" },
-    h("table", {}, h("caption", { class: caption ? null : "unseen" }, label), h("thead", {}, h("tr", {}, heads)), body),
+    h(
+      "table",
+      {},
+      h("caption", { class: caption ? null : "unseen" }, label),
+      h("thead", {}, h("tr", {}, heads)),
+      body,
+    ),
   );
   return { element, body, heads };
 }

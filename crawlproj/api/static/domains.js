@@ -9,7 +9,15 @@ import { Pager } from "./pager.js";
 
 const EVERY_MS = 5000;
 const ON_A_PAGE = 50;
-const COLUMNS = [["Domain"], ["Fetched", "number", "fetched"], ["Known", "number opt"], ["Delay", "number", "delay"], ["Failures", "number", "failures"], ["Received", "number opt"], ["robots.txt", "opt2"]];
+const COLUMNS = [
+  ["Domain"],
+  ["Fetched", "number", "fetched"],
+  ["Known", "number opt"],
+  ["Delay", "number", "delay"],
+  ["Failures", "number", "failures"],
+  ["Received", "number opt"],
+  ["robots.txt", "opt2"],
+];
 
 export function domainsPanel(place, view, route, signal) {
   const { element: box, body, heads } = table("Domains", COLUMNS);
@@ -18,20 +26,52 @@ export function domainsPanel(place, view, route, signal) {
   const all = h("button", { type: "button", hidden: true }, "Release all parked");
   const pager = new Pager(() => refresh(), "domains");
   let parameters = route.parameters;
-  const sort = () => (["delay", "failures"].includes(parameters.get("sort")) ? parameters.get("sort") : "fetched");
+  const sort = () =>
+    ["delay", "failures"].includes(parameters.get("sort")) ? parameters.get("sort") : "fetched";
   sortLinks(heads, view.id);
-  const filter = h("input", { id: "d-q", type: "search", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
+  const filter = h("input", {
+    id: "d-q",
+    type: "search",
+    autocomplete: "off",
+    spellcheck: "false",
+    autocapitalize: "off",
+  });
   const parked = h("input", { id: "d-parked", type: "checkbox" });
-  place.append(h("section", { class: "card", "aria-label": "Domains" },
-    h("div", { class: "actions" }, h("div", { class: "field inline" }, h("label", { for: "d-q" }, "Name contains"), filter),
-      h("label", { class: "choice" }, parked, h("span", {}, "Only parked")), all, note),
-    refusal, box, pager.element));
+  place.append(
+    h(
+      "section",
+      { class: "card", "aria-label": "Domains" },
+      h(
+        "div",
+        { class: "actions" },
+        h("div", { class: "field inline" }, h("label", { for: "d-q" }, "Name contains"), filter),
+        h("label", { class: "choice" }, parked, h("span", {}, "Only parked")),
+        all,
+        note,
+      ),
+      refusal,
+      box,
+      pager.element,
+    ),
+  );
 
   async function refresh() {
     const asked = location.hash;
-    const answer = await request(jobPath(view.id, `/domains${query({ sort: sort(), limit: ON_A_PAGE, cursor: pager.cursor, q: filter.value.trim(), parked: parked.checked ? "true" : "" })}`), { signal });
+    const answer = await request(
+      jobPath(
+        view.id,
+        `/domains${query({ sort: sort(), limit: ON_A_PAGE, cursor: pager.cursor, q: filter.value.trim(), parked: parked.checked ? "true" : "" })}`,
+      ),
+      { signal },
+    );
     if (asked !== location.hash) return;
-    keep(body, answer.domains, (one) => one.domain, (one) => makeRow(one, view.id, release), updateRow);
+    keep(
+      body,
+      answer.domains,
+      (one) => one.domain,
+      (one) => makeRow(one, view.id, release),
+      updateRow,
+    );
     show(box, answer.domains.length > 0);
     setText(note, noteOf(answer, filter.value || parked.checked));
     pager.update(answer.next ?? null);
@@ -50,8 +90,10 @@ export function domainsPanel(place, view, route, signal) {
   }
 
   all.addEventListener("click", async () => {
-    const text = "All parked domains and trapped URLs are crawled again. Sites that are still down are parked again at their next failure.";
-    if (await confirmed("Release all parked domains?", [h("p", {}, text)], "Release")) release({ all: true }, "All");
+    const text =
+      "All parked domains and trapped URLs are crawled again. Sites that are still down are parked again at their next failure.";
+    if (await confirmed("Release all parked domains?", [h("p", {}, text)], "Release"))
+      release({ all: true }, "All");
   });
   let waiting = 0;
   const restart = () => {
@@ -66,7 +108,9 @@ export function domainsPanel(place, view, route, signal) {
 
   function go(to) {
     parameters = to.parameters;
-    heads.forEach((head, i) => setAttribute(head, "aria-sort", COLUMNS[i][2] === sort() ? "descending" : null));
+    heads.forEach((head, i) =>
+      setAttribute(head, "aria-sort", COLUMNS[i][2] === sort() ? "descending" : null),
+    );
     pager.reset();
     refresh().catch(() => null);
   }
@@ -78,7 +122,8 @@ export function domainsPanel(place, view, route, signal) {
 function sortLinks(heads, id) {
   heads.forEach((head, i) => {
     const [label, , name] = COLUMNS[i];
-    if (name) head.replaceChildren(h("a", { href: `#/jobs/${encodeURIComponent(id)}/domains?sort=${name}` }, label));
+    if (name)
+      head.replaceChildren(h("a", { href: `#/jobs/${encodeURIComponent(id)}/domains?sort=${name}` }, label));
   });
 }
 
@@ -89,9 +134,23 @@ function noteOf({ domains, sample }, isFiltered) {
 
 function makeRow(one, id, release) {
   const pages = `#/jobs/${encodeURIComponent(id)}/pages${query({ domain: one.domain })}`;
-  const button = h("button", { type: "button", class: "small", onclick: () => release({ domains: [one.domain] }, one.domain), "aria-label": `Release ${one.domain}` }, "Release");
+  const button = h(
+    "button",
+    {
+      type: "button",
+      class: "small",
+      onclick: () => release({ domains: [one.domain] }, one.domain),
+      "aria-label": `Release ${one.domain}`,
+    },
+    "Release",
+  );
   const state = h("p", { class: "words" }, h("span"), " ", button);
-  return h("tr", {}, h("th", { scope: "row" }, h("a", { href: pages }, foreign(one.domain, 80)), state), COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })));
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, h("a", { href: pages }, foreign(one.domain, 80)), state),
+    COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })),
+  );
 }
 
 function updateRow(row, one) {
@@ -105,7 +164,10 @@ function updateRow(row, one) {
   const state = name.lastElementChild;
   const [words, button] = state.children;
   const [what, todo] = one.parked ? adviceForParked(one.parked) : [];
-  setText(words, one.parked ? `▲ parked: ${line(what, 80)}. ${todo}` : one.failures ? "Retried, more slowly." : "");
+  setText(
+    words,
+    one.parked ? `▲ parked: ${line(what, 80)}. ${todo}` : one.failures ? "Retried, more slowly." : "",
+  );
   show(state, Boolean(one.parked || one.failures));
   show(button, Boolean(one.parked));
   row.classList.toggle("wrong", Boolean(one.parked));

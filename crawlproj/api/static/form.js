@@ -23,7 +23,10 @@ const MORE = [
 // path of a URL belongs to it.
 function countSeeds(text) {
   const words = text.replace(/^\s*#.*$/gm, "").split(/\s+/);
-  const found = words.flatMap((word) => word.split(/,(?=[^,]*:\/\/)|(?<!\/[^/,]+),(?!$)/)).map((seed) => seed.replace(/,+$/, "")).filter(Boolean);
+  const found = words
+    .flatMap((word) => word.split(/,(?=[^,]*:\/\/)|(?<!\/[^/,]+),(?!$)/))
+    .map((seed) => seed.replace(/,+$/, ""))
+    .filter(Boolean);
   return { all: found.length, different: new Set(found).size };
 }
 
@@ -38,7 +41,12 @@ export function newCrawl(onCreated) {
     "form",
     { class: "card new", "aria-labelledby": "new-title", novalidate: true, oninput: () => (key = "") },
     h("h2", { id: "new-title" }, "New crawl"),
-    h("div", { class: "two" }, h("div", { class: "field grow" }, seeds.elements), h("div", { class: "stack" }, scopeField(fields), limitsField(fields))),
+    h(
+      "div",
+      { class: "two" },
+      h("div", { class: "field grow" }, seeds.elements),
+      h("div", { class: "stack" }, scopeField(fields), limitsField(fields)),
+    ),
     moreFields(fields),
     general,
     h("div", { class: "actions" }, submit, seeds.summary),
@@ -48,7 +56,9 @@ export function newCrawl(onCreated) {
     if (submit.getAttribute("aria-disabled")) return;
     clear(fields, general);
     const body = collect(form, seeds.input.value);
-    key ||= [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, "0")).join("");
+    key ||= [...crypto.getRandomValues(new Uint8Array(16))]
+      .map((b) => b.toString(16).padStart(2, "0"))
+      .join("");
     submit.setAttribute("aria-disabled", "true");
     setText(submit, "Starting …");
     try {
@@ -67,16 +77,38 @@ export function newCrawl(onCreated) {
 
 function seedsField(fields) {
   const input = h("textarea", {
-    id: "f-seeds", name: "seeds", rows: "7", spellcheck: "false", autocapitalize: "off", autocomplete: "off",
-    placeholder: "example.org\nhttps://example.com/blog", "aria-describedby": "f-seeds-hint f-seeds-problem",
+    id: "f-seeds",
+    name: "seeds",
+    rows: "7",
+    spellcheck: "false",
+    autocapitalize: "off",
+    autocomplete: "off",
+    placeholder: "example.org\nhttps://example.com/blog",
+    "aria-describedby": "f-seeds-hint f-seeds-problem",
   });
   const problem = problemOf("seeds", input, fields);
   const summary = h("p", { class: "faint", "aria-live": "polite" });
-  const file = h("input", { type: "file", id: "f-file", class: "unseen", accept: ".txt,.csv,.tsv,.list,text/*", tabindex: "-1", "aria-hidden": "true" });
-  const choose = h("button", { type: "button", class: "quiet", onclick: () => file.click() }, "Choose a file");
+  const file = h("input", {
+    type: "file",
+    id: "f-file",
+    class: "unseen",
+    accept: ".txt,.csv,.tsv,.list,text/*",
+    tabindex: "-1",
+    "aria-hidden": "true",
+  });
+  const choose = h(
+    "button",
+    { type: "button", class: "quiet", onclick: () => file.click() },
+    "Choose a file",
+  );
   const tell = () => {
     const { all, different } = countSeeds(input.value);
-    setText(summary, all ? counted(different, "seed") + (all > different ? `, ${counted(all - different, "duplicate")}` : "") : "");
+    setText(
+      summary,
+      all
+        ? counted(different, "seed") + (all > different ? `, ${counted(all - different, "duplicate")}` : "")
+        : "",
+    );
   };
   let waiting = 0;
   input.addEventListener("input", () => {
@@ -86,7 +118,9 @@ function seedsField(fields) {
   const add = async (files) => {
     for (const one of files) {
       if (one.size > MOST_BYTES) {
-        mark(problem, input, [`${line(one.name, 80)} has ${count(one.size)} bytes; ${count(MOST_BYTES)} are accepted. Use scrapy run with a file for more.`]);
+        mark(problem, input, [
+          `${line(one.name, 80)} has ${count(one.size)} bytes; ${count(MOST_BYTES)} are accepted. Use scrapy run with a file for more.`,
+        ]);
         continue;
       }
       const text = await one.text();
@@ -107,45 +141,128 @@ function seedsField(fields) {
       if (name === "drop") add(event.dataTransfer.files);
     });
   }
-  const hint = h("p", { class: "faint", id: "f-seeds-hint" },
-    "Separated by spaces, commas or lines. Paste them, drop a file here, or ", choose, file, ".");
-  return { input, summary, elements: [h("label", { for: "f-seeds" }, "Domains or URLs"), input, problem, hint] };
+  const hint = h(
+    "p",
+    { class: "faint", id: "f-seeds-hint" },
+    "Separated by spaces, commas or lines. Paste them, drop a file here, or ",
+    choose,
+    file,
+    ".",
+  );
+  return {
+    input,
+    summary,
+    elements: [h("label", { for: "f-seeds" }, "Domains or URLs"), input, problem, hint],
+  };
 }
 
 function scopeField(fields) {
   const choice = (value, label, hint) =>
-    h("label", { class: "choice" }, h("input", { type: "radio", name: "scope", value, checked: value === "sites", "aria-describedby": "f-scope-problem" }),
-      h("span", {}, label, h("small", { class: "faint" }, hint)));
-  const group = h("fieldset", {}, h("legend", {}, "Follow links"),
+    h(
+      "label",
+      { class: "choice" },
+      h("input", {
+        type: "radio",
+        name: "scope",
+        value,
+        checked: value === "sites",
+        "aria-describedby": "f-scope-problem",
+      }),
+      h("span", {}, label, h("small", { class: "faint" }, hint)),
+    );
+  const group = h(
+    "fieldset",
+    {},
+    h("legend", {}, "Follow links"),
     choice("sites", "Within these sites", "the hosts above and all below them"),
-    choice("everything", "Everywhere", "to any site; set a limit"));
+    choice("everything", "Everywhere", "to any site; set a limit"),
+  );
   group.append(problemOf("scope", group, fields));
   return group;
 }
 
 function limitsField(fields) {
-  return h("fieldset", {}, h("legend", {}, "Limits"), h("div", { class: "grid" }, LIMITS.map((field) => numberField(field, fields))));
+  return h(
+    "fieldset",
+    {},
+    h("legend", {}, "Limits"),
+    h(
+      "div",
+      { class: "grid" },
+      LIMITS.map((field) => numberField(field, fields)),
+    ),
+  );
 }
 
 function moreFields(fields) {
   const name = textField("name", "Name", "from the first domain", fields);
   const parsers = textField("parsers", "Parsers", "1.. (as needed)", fields);
   const profile = textField("profile", "Profile", "none", fields);
-  const mode = h("select", { id: "f-mode", name: "mode", "aria-describedby": "f-mode-problem" },
-    h("option", { value: "" }, "Sharded: several processes"), h("option", { value: "single" }, "Single: one process"));
-  return h("details", { class: "more" }, h("summary", {}, "Name, processes, delay"),
-    h("div", { class: "grid wide" }, name, MORE.map((field) => numberField(field, fields)), parsers,
-      h("div", { class: "field" }, h("label", { for: "f-mode" }, "Mode"), mode, problemOf("mode", mode, fields)), profile));
+  const mode = h(
+    "select",
+    { id: "f-mode", name: "mode", "aria-describedby": "f-mode-problem" },
+    h("option", { value: "" }, "Sharded: several processes"),
+    h("option", { value: "single" }, "Single: one process"),
+  );
+  return h(
+    "details",
+    { class: "more" },
+    h("summary", {}, "Name, processes, delay"),
+    h(
+      "div",
+      { class: "grid wide" },
+      name,
+      MORE.map((field) => numberField(field, fields)),
+      parsers,
+      h(
+        "div",
+        { class: "field" },
+        h("label", { for: "f-mode" }, "Mode"),
+        mode,
+        problemOf("mode", mode, fields),
+      ),
+      profile,
+    ),
+  );
 }
 
 function numberField([name, label, hint, attributes, factor = 1], fields) {
-  const input = h("input", { id: `f-${name}`, name, type: "number", inputmode: "decimal", placeholder: hint, "data-factor": factor, "aria-describedby": `f-${name}-problem`, ...attributes });
-  return h("div", { class: "field" }, h("label", { for: `f-${name}` }, label), input, problemOf(name, input, fields));
+  const input = h("input", {
+    id: `f-${name}`,
+    name,
+    type: "number",
+    inputmode: "decimal",
+    placeholder: hint,
+    "data-factor": factor,
+    "aria-describedby": `f-${name}-problem`,
+    ...attributes,
+  });
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: `f-${name}` }, label),
+    input,
+    problemOf(name, input, fields),
+  );
 }
 
 function textField(name, label, hint, fields) {
-  const input = h("input", { id: `f-${name}`, name, placeholder: hint, autocomplete: "off", autocapitalize: "off", spellcheck: "false", "aria-describedby": `f-${name}-problem` });
-  return h("div", { class: "field" }, h("label", { for: `f-${name}` }, label), input, problemOf(name, input, fields));
+  const input = h("input", {
+    id: `f-${name}`,
+    name,
+    placeholder: hint,
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+    "aria-describedby": `f-${name}-problem`,
+  });
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { for: `f-${name}` }, label),
+    input,
+    problemOf(name, input, fields),
+  );
 }
 
 function problemOf(name, input, fields) {
@@ -162,8 +279,13 @@ function collect(form, seeds) {
     if (input.type === "number") {
       // What a browser cannot read as a number is empty, and says so in its validity.
       if (input.validity.badInput) body[input.name] = "not a number";
-      else if (value) body[input.name] = input.dataset.factor === "1" ? Number(value) : Math.round(Number(value) * Number(input.dataset.factor));
-    } else if (value) body[input.name] = /^\d+$/.test(value) && input.name === "parsers" ? Number(value) : value;
+      else if (value)
+        body[input.name] =
+          input.dataset.factor === "1"
+            ? Number(value)
+            : Math.round(Number(value) * Number(input.dataset.factor));
+    } else if (value)
+      body[input.name] = /^\d+$/.test(value) && input.name === "parsers" ? Number(value) : value;
   }
   return body;
 }
@@ -178,7 +300,10 @@ function clear(fields, general) {
 }
 
 function mark(problem, input, messages) {
-  put(problem, messages.map((message) => h("li", {}, message)));
+  put(
+    problem,
+    messages.map((message) => h("li", {}, message)),
+  );
   show(problem, true);
   input.setAttribute("aria-invalid", "true");
 }
@@ -202,19 +327,24 @@ function report(error, fields, general) {
     input.closest("details")?.setAttribute("open", "");
   }
   if (!byField.size || elsewhere.length) {
-    general.replaceChildren(line(error.message, 600), ...elsewhere.map((one) => h("span", {}, " ", sentence(one))));
+    general.replaceChildren(
+      line(error.message, 600),
+      ...elsewhere.map((one) => h("span", {}, " ", sentence(one))),
+    );
     show(general, true);
   }
-  announce(byField.size ? `The crawl was not started: ${counted(error.fields.length, "problem")}` : error.message);
+  announce(
+    byField.size ? `The crawl was not started: ${counted(error.fields.length, "problem")}` : error.message,
+  );
   (first?.matches("fieldset") ? first.querySelector("input") : first)?.focus();
 }
 
 // What is wrong, with the value, and what would be right.
 export function sentence({ value, problem, remedy }) {
   const parts = [];
-  if (value !== undefined && value !== null && value !== "") parts.push(foreign(typeof value === "string" ? value : JSON.stringify(value), 80, "b"), ": ");
+  if (value !== undefined && value !== null && value !== "")
+    parts.push(foreign(typeof value === "string" ? value : JSON.stringify(value), 80, "b"), ": ");
   parts.push(line(problem, 300));
   if (remedy) parts.push(" ", line(remedy, 300));
   return h("span", {}, parts);
 }
-

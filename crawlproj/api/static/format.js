@@ -50,7 +50,8 @@ function joined(large, largeUnit, small, smallUnit) {
   return small ? `${large} ${largeUnit} ${small} ${smallUnit}` : `${large} ${largeUnit}`;
 }
 
-export const delay = (ms) => (isNumber(ms) ? (ms < 10000 ? `${+(ms / 1000).toFixed(1)} s` : duration(ms / 1000)) : NONE);
+export const delay = (ms) =>
+  isNumber(ms) ? (ms < 10000 ? `${+(ms / 1000).toFixed(1)} s` : duration(ms / 1000)) : NONE;
 
 export function ago(iso, now = Date.now()) {
   const at = Date.parse(iso);

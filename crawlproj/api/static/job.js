@@ -11,9 +11,22 @@ import { stateChip, wellness } from "./state.js";
 // Path, label, the number beside it.
 const PANELS = {
   "": { label: "Overview", make: async () => overviewPanel },
-  pages: { label: "Pages", make: async () => (await import("./pages.js")).pagesPanel, number: (job) => job.pages_stored },
-  domains: { label: "Domains", make: async () => (await import("./domains.js")).domainsPanel, number: (job) => job.parked_domains, what: "parked" },
-  deadletters: { label: "Dead letters", make: async () => (await import("./deadletters.js")).deadLettersPanel, number: (job) => job.dead_letters },
+  pages: {
+    label: "Pages",
+    make: async () => (await import("./pages.js")).pagesPanel,
+    number: (job) => job.pages_stored,
+  },
+  domains: {
+    label: "Domains",
+    make: async () => (await import("./domains.js")).domainsPanel,
+    number: (job) => job.parked_domains,
+    what: "parked",
+  },
+  deadletters: {
+    label: "Dead letters",
+    make: async () => (await import("./deadletters.js")).deadLettersPanel,
+    number: (job) => job.dead_letters,
+  },
 };
 
 export function jobView(main, route, signal) {
@@ -22,7 +35,15 @@ export function jobView(main, route, signal) {
   const history = new History(id);
   const place = h("div", { class: "panel" });
   const view = { title: line(id, 60), id, job: null, panel: null, history };
-  const body = h("div", {}, header(id, live), wellBox(live), toolbar(id, live, (job) => update(job), signal), tabs(id, live), place);
+  const body = h(
+    "div",
+    {},
+    header(id, live),
+    wellBox(live),
+    toolbar(id, live, (job) => update(job), signal),
+    tabs(id, live),
+    place,
+  );
   const waiting = h("p", { class: "card" }, "Loading …");
   show(body, false);
   main.replaceChildren(waiting, body);
@@ -34,7 +55,8 @@ export function jobView(main, route, signal) {
     view.job = job;
     history.add(job);
     live.update(job);
-    const share = job.state === "processing" && typeof job.percent === "number" ? `${percent(job.percent)} · ` : "";
+    const share =
+      job.state === "processing" && typeof job.percent === "number" ? `${percent(job.percent)} · ` : "";
     document.title = `${share}${line(id, 60)} · crawlproj`;
     if (isFirst) {
       waiting.remove();
@@ -47,7 +69,8 @@ export function jobView(main, route, signal) {
     route = to;
     if (view.job === null) return;
     const name = PANELS[to.path[2] ?? ""] ? (to.path[2] ?? "") : "";
-    for (const link of body.querySelectorAll(".tabs a")) setAttribute(link, "aria-current", link.dataset.panel === name ? "page" : null);
+    for (const link of body.querySelectorAll(".tabs a"))
+      setAttribute(link, "aria-current", link.dataset.panel === name ? "page" : null);
     if (view.panel?.name === name && view.panel.go) {
       view.panel.go(to);
       return;
@@ -71,8 +94,12 @@ function header(id, live) {
   const chip = stateChip();
   live.add((job) => chip.update(job));
   const when = h("span", { class: "faint" });
-  live.add((job) => put(when, "created ", time(job.created_at), job.ended_at ? [", ended ", time(job.ended_at)] : null));
-  const where = live.text((job) => (job.pages_path ? `pages in ${line(job.pages_path, 300)}` : ""), "span", { class: "faint foreign" });
+  live.add((job) =>
+    put(when, "created ", time(job.created_at), job.ended_at ? [", ended ", time(job.ended_at)] : null),
+  );
+  const where = live.text((job) => (job.pages_path ? `pages in ${line(job.pages_path, 300)}` : ""), "span", {
+    class: "faint foreign",
+  });
   return h("div", { class: "title" }, h("h1", { tabindex: "-1" }, foreign(id, 100)), chip, when, where);
 }
 
@@ -87,9 +114,19 @@ function wellBox(live) {
     setText(sign, { well: "✓", wrong: "▲", idle: "●" }[level]);
     setText(text, words);
     show(list, problems.length > 0);
-    keep(list, problems, ({ what, remedy }) => `${what}\n${remedy}`,
-      ({ what, remedy }) => h("li", {}, h("b", { class: "foreign" }, line(what, 400)), remedy ? h("span", { class: "foreign" }, " ", line(remedy, 400)) : null),
-      () => {});
+    keep(
+      list,
+      problems,
+      ({ what, remedy }) => `${what}\n${remedy}`,
+      ({ what, remedy }) =>
+        h(
+          "li",
+          {},
+          h("b", { class: "foreign" }, line(what, 400)),
+          remedy ? h("span", { class: "foreign" }, " ", line(remedy, 400)) : null,
+        ),
+      () => {},
+    );
   });
   return box;
 }
@@ -104,13 +141,26 @@ function tabs(id, live) {
         setText(badge, what ? `${count(value)} ${what}` : count(value));
       });
     }
-    return h("a", { href: `#/jobs/${encodeURIComponent(id)}${name ? `/${name}` : ""}`, "data-panel": name }, label, " ", badge);
+    return h(
+      "a",
+      { href: `#/jobs/${encodeURIComponent(id)}${name ? `/${name}` : ""}`, "data-panel": name },
+      label,
+      " ",
+      badge,
+    );
   });
   return h("nav", { class: "tabs", "aria-label": "Parts of this crawl" }, links);
 }
 
 function gone(main, id) {
-  main.replaceChildren(h("div", { class: "card" }, h("h1", { tabindex: "-1" }, "No such crawl"),
-    h("p", {}, "There is no crawl named ", foreign(id, 100), ". It may have been deleted."), h("p", {}, h("a", { href: "#/" }, "All crawls"))));
+  main.replaceChildren(
+    h(
+      "div",
+      { class: "card" },
+      h("h1", { tabindex: "-1" }, "No such crawl"),
+      h("p", {}, "There is no crawl named ", foreign(id, 100), ". It may have been deleted."),
+      h("p", {}, h("a", { href: "#/" }, "All crawls")),
+    ),
+  );
   main.querySelector("h1").focus();
 }

@@ -12,10 +12,23 @@ const ON_A_PAGE = 25;
 
 export function jobsView(main, route, signal) {
   const { element, body } = table("Crawls", [
-    ["Name"], ["State"], ["Progress"], ["Fetched", "number opt"], ["Failed", "number opt"], ["Remaining", "number opt"], ["Pages/s", "number opt2"], ["Time left", "number opt"], ["Created", "number opt2"],
+    ["Name"],
+    ["State"],
+    ["Progress"],
+    ["Fetched", "number opt"],
+    ["Failed", "number opt"],
+    ["Remaining", "number opt"],
+    ["Pages/s", "number opt2"],
+    ["Time left", "number opt"],
+    ["Created", "number opt2"],
   ]);
   const empty = h("p", { class: "empty" }, "");
-  const filter = h("select", { id: "state-filter" }, h("option", { value: "" }, "all states"), STATES.map((state) => h("option", { value: state }, wordOf(state))));
+  const filter = h(
+    "select",
+    { id: "state-filter" },
+    h("option", { value: "" }, "all states"),
+    STATES.map((state) => h("option", { value: state }, wordOf(state))),
+  );
   const pager = new Pager(() => refresh(), "crawls");
   const form = newCrawl((job) => {
     location.hash = `#/jobs/${encodeURIComponent(job.id)}`;
@@ -23,9 +36,19 @@ export function jobsView(main, route, signal) {
   main.replaceChildren(
     h("h1", { class: "unseen", tabindex: "-1" }, "Crawls"),
     form,
-    h("section", { class: "card", "aria-labelledby": "jobs-title" },
-      h("div", { class: "head" }, h("h2", { id: "jobs-title" }, "Crawls"), h("div", { class: "field inline" }, h("label", { for: "state-filter" }, "Show"), filter)),
-      element, empty, pager.element),
+    h(
+      "section",
+      { class: "card", "aria-labelledby": "jobs-title" },
+      h(
+        "div",
+        { class: "head" },
+        h("h2", { id: "jobs-title" }, "Crawls"),
+        h("div", { class: "field inline" }, h("label", { for: "state-filter" }, "Show"), filter),
+      ),
+      element,
+      empty,
+      pager.element,
+    ),
   );
   filter.addEventListener("change", () => {
     pager.reset();
@@ -34,26 +57,47 @@ export function jobsView(main, route, signal) {
 
   async function refresh() {
     const state = filter.value;
-    const answer = await request(`api/jobs${query({ state, limit: ON_A_PAGE, cursor: pager.cursor })}`, { signal });
+    const answer = await request(`api/jobs${query({ state, limit: ON_A_PAGE, cursor: pager.cursor })}`, {
+      signal,
+    });
     keep(body, answer.jobs, (job) => job.id, makeRow, updateRow);
     show(element, answer.jobs.length > 0);
     show(empty, answer.jobs.length === 0);
-    setText(empty, state ? `No crawl is ${wordOf(state)}.` : "No crawls yet. Enter a domain above to start one.");
+    setText(
+      empty,
+      state ? `No crawl is ${wordOf(state)}.` : "No crawls yet. Enter a domain above to start one.",
+    );
     pager.update(answer.next, answer.jobs.length);
   }
 
   repeat(EVERY_MS, refresh, signal);
-  if (matchMedia("(min-width: 60rem)").matches && !route.parameters.has("list")) form.querySelector("textarea").focus({ preventScroll: true });
+  if (matchMedia("(min-width: 60rem)").matches && !route.parameters.has("list"))
+    form.querySelector("textarea").focus({ preventScroll: true });
   return { title: "Crawls" };
 }
 
 function makeRow(job) {
-  const row = h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: `#/jobs/${encodeURIComponent(job.id)}` }, foreign(job.id, 60)), h("span", { class: "faint well" })),
+  const row = h(
+    "tr",
+    {},
+    h(
+      "th",
+      { scope: "row" },
+      h("a", { href: `#/jobs/${encodeURIComponent(job.id)}` }, foreign(job.id, 60)),
+      h("span", { class: "faint well" }),
+    ),
     h("td", {}, stateChip()),
-    h("td", { class: "bar-cell" }, h("progress", { max: "100", "aria-label": `Progress of ${job.id}` }), h("span", { class: "faint" })),
-    ...["number opt", "number opt", "number opt", "number opt2", "number opt"].map((kind) => h("td", { class: kind })),
-    h("td", { class: "number opt2" }, time(job.created_at)));
+    h(
+      "td",
+      { class: "bar-cell" },
+      h("progress", { max: "100", "aria-label": `Progress of ${job.id}` }),
+      h("span", { class: "faint" }),
+    ),
+    ...["number opt", "number opt", "number opt", "number opt2", "number opt"].map((kind) =>
+      h("td", { class: kind }),
+    ),
+    h("td", { class: "number opt2" }, time(job.created_at)),
+  );
   return row;
 }
 

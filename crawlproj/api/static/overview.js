@@ -47,9 +47,18 @@ export function overviewPanel(place, view, route, signal) {
   place.append(
     progressSection(live),
     chart.element,
-    h("div", { class: "steps" }, Object.entries(STEPS).map(([name, figures]) => step(name, figures, live))),
+    h(
+      "div",
+      { class: "steps" },
+      Object.entries(STEPS).map(([name, figures]) => step(name, figures, live)),
+    ),
     failures.element,
-    h("section", { class: "card", "aria-labelledby": "processes-title" }, h("h2", { id: "processes-title" }, "Processes"), processes.element),
+    h(
+      "section",
+      { class: "card", "aria-labelledby": "processes-title" },
+      h("h2", { id: "processes-title" }, "Processes"),
+      processes.element,
+    ),
     recent,
     rules.element,
   );
@@ -75,30 +84,87 @@ function progressSection(live) {
   });
   const left = (job) => {
     if (job.state !== "processing") return "";
-    return typeof job.seconds_left === "number" ? `about ${duration(job.seconds_left)} left` : "time left not known yet";
+    return typeof job.seconds_left === "number"
+      ? `about ${duration(job.seconds_left)} left`
+      : "time left not known yet";
   };
-  return h("section", { class: "card progress", "aria-label": "Progress" }, bar,
-    h("p", {},
-      live.text((job) => (typeof job.percent === "number" || job.state === "completed" ? percent(job.state === "completed" ? 100 : job.percent) : ""), "b"),
-      live.text((job) => `${count(job.completed + job.failed + job.skipped)} of ${count(job.total)} URLs done`),
-      live.text((job) => `${count(job.remaining)} remain`), live.text(left), live.text((job) => `ran ${duration(job.ran_seconds)}`, "span", { class: "faint" })));
+  return h(
+    "section",
+    { class: "card progress", "aria-label": "Progress" },
+    bar,
+    h(
+      "p",
+      {},
+      live.text(
+        (job) =>
+          typeof job.percent === "number" || job.state === "completed"
+            ? percent(job.state === "completed" ? 100 : job.percent)
+            : "",
+        "b",
+      ),
+      live.text(
+        (job) => `${count(job.completed + job.failed + job.skipped)} of ${count(job.total)} URLs done`,
+      ),
+      live.text((job) => `${count(job.remaining)} remain`),
+      live.text(left),
+      live.text((job) => `ran ${duration(job.ran_seconds)}`, "span", { class: "faint" }),
+    ),
+  );
 }
 
 function step(name, figures, live) {
-  return h("section", { class: "card step", "aria-label": name }, h("h2", {}, name),
-    h("dl", {}, figures.map(([label, of, hint]) => h("div", {}, h("dt", {}, label, hint ? h("small", {}, hint) : null), live.text(of, "dd")))));
+  return h(
+    "section",
+    { class: "card step", "aria-label": name },
+    h("h2", {}, name),
+    h(
+      "dl",
+      {},
+      figures.map(([label, of, hint]) =>
+        h("div", {}, h("dt", {}, label, hint ? h("small", {}, hint) : null), live.text(of, "dd")),
+      ),
+    ),
+  );
 }
 
 function failuresSection() {
-  const { element: box, body } = table("Failures by reason", [["Reason"], ["URLs", "number"], ["What it means, and what to do"]]);
-  const element = h("section", { class: "card", "aria-labelledby": "failures-title", hidden: true }, h("h2", { id: "failures-title" }, "Failures and refusals"), box);
+  const { element: box, body } = table("Failures by reason", [
+    ["Reason"],
+    ["URLs", "number"],
+    ["What it means, and what to do"],
+  ]);
+  const element = h(
+    "section",
+    { class: "card", "aria-labelledby": "failures-title", hidden: true },
+    h("h2", { id: "failures-title" }, "Failures and refusals"),
+    box,
+  );
   function update(job) {
-    const reasons = Object.entries({ ...job.failed_by_reason, ...job.skipped_by_reason }).sort(([, a], [, b]) => b - a).slice(0, MOST_REASONS);
+    const reasons = Object.entries({ ...job.failed_by_reason, ...job.skipped_by_reason })
+      .sort(([, a], [, b]) => b - a)
+      .slice(0, MOST_REASONS);
     show(element, reasons.length > 0);
-    keep(body, reasons, ([reason]) => reason, ([reason]) => {
-      const [what, todo] = adviceFor(reason);
-      return h("tr", {}, h("th", { scope: "row" }, foreign(reason, 60)), h("td", { class: "number" }), h("td", { class: "words" }, what ? h("b", {}, `${what[0].toUpperCase()}${what.slice(1)}. `) : null, todo));
-    }, (row, [, number]) => setText(row.cells[1], count(number)));
+    keep(
+      body,
+      reasons,
+      ([reason]) => reason,
+      ([reason]) => {
+        const [what, todo] = adviceFor(reason);
+        return h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, foreign(reason, 60)),
+          h("td", { class: "number" }),
+          h(
+            "td",
+            { class: "words" },
+            what ? h("b", {}, `${what[0].toUpperCase()}${what.slice(1)}. `) : null,
+            todo,
+          ),
+        );
+      },
+      (row, [, number]) => setText(row.cells[1], count(number)),
+    );
   }
   return { element, update };
 }
@@ -108,17 +174,42 @@ function recentSection(view, signal) {
   const empty = h("p", { class: "empty", hidden: true });
   const href = `#/jobs/${encodeURIComponent(view.id)}/pages`;
   let seen = -1;
-  repeat(RECENT_MS, async () => {
-    if (view.job.pages_stored === seen) return;
-    const stored = view.job.pages_stored;
-    const { pages } = await request(jobPath(view.id, `/pages${query({ limit: RECENT })}`), { signal });
-    seen = stored;
-    keep(list, pages, (page) => page.id, (page) => pageRow(view.id, page), () => {});
-    show(empty, pages.length === 0);
-    setText(empty, isOver(view.job) ? "No pages are stored." : "None on disk yet: pages appear when a parser has committed its segment.");
-  }, signal);
-  return h("section", { class: "card", "aria-labelledby": "recent-title" },
-    h("div", { class: "head" }, h("h2", { id: "recent-title" }, "Recent pages"), h("a", { href }, "Search all pages")), list, empty);
+  repeat(
+    RECENT_MS,
+    async () => {
+      if (view.job.pages_stored === seen) return;
+      const stored = view.job.pages_stored;
+      const { pages } = await request(jobPath(view.id, `/pages${query({ limit: RECENT })}`), { signal });
+      seen = stored;
+      keep(
+        list,
+        pages,
+        (page) => page.id,
+        (page) => pageRow(view.id, page),
+        () => {},
+      );
+      show(empty, pages.length === 0);
+      setText(
+        empty,
+        isOver(view.job)
+          ? "No pages are stored."
+          : "None on disk yet: pages appear when a parser has committed its segment.",
+      );
+    },
+    signal,
+  );
+  return h(
+    "section",
+    { class: "card", "aria-labelledby": "recent-title" },
+    h(
+      "div",
+      { class: "head" },
+      h("h2", { id: "recent-title" }, "Recent pages"),
+      h("a", { href }, "Search all pages"),
+    ),
+    list,
+    empty,
+  );
 }
 
 function rulesSection() {
@@ -126,9 +217,17 @@ function rulesSection() {
   const element = h("details", { class: "card" }, h("summary", {}, "Limits and rules of this crawl"), list);
   function update(job) {
     const given = { mode: job.mode, shards: job.shards, parsers: job.parsers, ...job.limits, ...job.rules };
-    const rows = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
-    keep(list, rows, ([name]) => name, ([name]) => h("div", {}, h("dt", {}, line(name, 80)), h("dd", { class: "foreign", dir: "auto" })),
-      (row, [, value]) => setText(row.lastElementChild, line(typeof value === "string" ? value : JSON.stringify(value), 300)));
+    const rows = Object.entries(given).filter(
+      ([, value]) => value !== null && value !== undefined && value !== "",
+    );
+    keep(
+      list,
+      rows,
+      ([name]) => name,
+      ([name]) => h("div", {}, h("dt", {}, line(name, 80)), h("dd", { class: "foreign", dir: "auto" })),
+      (row, [, value]) =>
+        setText(row.lastElementChild, line(typeof value === "string" ? value : JSON.stringify(value), 300)),
+    );
   }
   return { element, update };
 }

@@ -14,7 +14,13 @@ export class Pager {
     this.older = h("button", { type: "button", onclick: () => this.#turn(1) }, "Next");
     this.newer = h("button", { type: "button", onclick: () => this.#turn(-1) }, "Previous");
     this.place = h("span", { class: "faint" });
-    this.element = h("nav", { class: "pager", "aria-label": `Pages of ${things}`, hidden: true }, this.newer, this.place, this.older);
+    this.element = h(
+      "nav",
+      { class: "pager", "aria-label": `Pages of ${things}`, hidden: true },
+      this.newer,
+      this.place,
+      this.older,
+    );
   }
 
   reset() {

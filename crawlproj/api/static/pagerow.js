@@ -12,17 +12,31 @@ export function pageRow(id, page, words = "", parameters = new URLSearchParams()
   if (page.language) facts.push(line(page.language, 12));
   if (page.text_chars) facts.push(counted(page.text_chars, "character"));
   const title = page.title ? foreign(page.title, 160) : foreign(page.url, 160);
-  return h("li", {},
-    h("div", { class: "head" }, h("a", { class: "page-title", href: address(id, parameters, page.id) }, title), statusChip(page)),
+  return h(
+    "li",
+    {},
+    h(
+      "div",
+      { class: "head" },
+      h("a", { class: "page-title", href: address(id, parameters, page.id) }, title),
+      statusChip(page),
+    ),
     h("div", { class: "url" }, outside(page.url)),
-    page.snippet ? h("p", { class: "snippet foreign", dir: "auto" }, marked(line(page.snippet, 400), words)) : null,
-    h("p", { class: "faint" }, facts.length ? `${facts.join(", ")}, ` : "", time(page.fetched_at)));
+    page.snippet
+      ? h("p", { class: "snippet foreign", dir: "auto" }, marked(line(page.snippet, 400), words))
+      : null,
+    h("p", { class: "faint" }, facts.length ? `${facts.join(", ")}, ` : "", time(page.fetched_at)),
+  );
 }
 
 export function statusChip({ status, error }) {
   const isGood = status >= 200 && status < 300 && !error;
   const text = status ? `${status}${error ? `: ${line(error, 40)}` : ""}` : line(error || "no answer", 50);
-  return h("span", { class: "chip", "data-state": isGood ? "good" : status >= 300 && status < 400 ? "moved" : "bad" }, foreign(text, 60));
+  return h(
+    "span",
+    { class: "chip", "data-state": isGood ? "good" : status >= 300 && status < 400 ? "moved" : "bad" },
+    foreign(text, 60),
+  );
 }
 
 // Text with what was searched for marked, as nodes.

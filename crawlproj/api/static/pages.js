@@ -37,23 +37,51 @@ class PageList {
     this.signal = signal;
     this.pager = new Pager(() => this.load(true), "stored pages");
     this.note = h("p", { class: "faint", role: "status" });
-    this.stop = h("button", { type: "button", hidden: true, onclick: () => (this.isStopped = true) }, "Stop searching");
+    this.stop = h(
+      "button",
+      { type: "button", hidden: true, onclick: () => (this.isStopped = true) },
+      "Stop searching",
+    );
     this.fresh = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => this.restart() });
     this.list = h("ol", { class: "pages" });
     this.problem = h("p", { class: "problem", role: "alert", hidden: true });
     this.form = this.#form();
-    this.element = h("section", { class: "card", "aria-label": "Stored pages" }, this.form, h("div", { class: "actions" }, this.note, this.stop, this.fresh), this.problem, this.list, this.pager.element);
+    this.element = h(
+      "section",
+      { class: "card", "aria-label": "Stored pages" },
+      this.form,
+      h("div", { class: "actions" }, this.note, this.stop, this.fresh),
+      this.problem,
+      this.list,
+      this.pager.element,
+    );
   }
 
   #form() {
-    const field = (name, label, properties) => h("div", { class: "field" }, h("label", { for: `p-${name}` }, label), h("input", { id: `p-${name}`, name, autocomplete: "off", ...properties }));
-    const form = h("form", { class: "search", role: "search", novalidate: true },
-      field("q", "Search in titles and text", { type: "search", class: "wide" }), field("domain", "Domain", { spellcheck: "false", autocapitalize: "off" }),
-      field("status", "Status", { inputmode: "numeric", size: "5", placeholder: "any" }), field("since", "From", { type: "date" }), field("until", "To", { type: "date" }),
-      h("button", { class: "main" }, "Search"), h("button", { type: "reset" }, "Clear"));
+    const field = (name, label, properties) =>
+      h(
+        "div",
+        { class: "field" },
+        h("label", { for: `p-${name}` }, label),
+        h("input", { id: `p-${name}`, name, autocomplete: "off", ...properties }),
+      );
+    const form = h(
+      "form",
+      { class: "search", role: "search", novalidate: true },
+      field("q", "Search in titles and text", { type: "search", class: "wide" }),
+      field("domain", "Domain", { spellcheck: "false", autocapitalize: "off" }),
+      field("status", "Status", { inputmode: "numeric", size: "5", placeholder: "any" }),
+      field("since", "From", { type: "date" }),
+      field("until", "To", { type: "date" }),
+      h("button", { class: "main" }, "Search"),
+      h("button", { type: "reset" }, "Clear"),
+    );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const wanted = address(this.view.id, new URLSearchParams(FILTERS.map((name) => [name, form.elements[name].value.trim()])));
+      const wanted = address(
+        this.view.id,
+        new URLSearchParams(FILTERS.map((name) => [name, form.elements[name].value.trim()])),
+      );
       if (location.hash === wanted) this.restart();
       else location.hash = wanted;
     });
@@ -98,7 +126,13 @@ class PageList {
     this.#known = this.view.job?.pages_stored ?? 0;
     try {
       do {
-        const answer = await request(jobPath(this.view.id, `/pages${query({ ...this.filters, limit: ON_A_PAGE - found.length, cursor })}`), { signal: this.signal });
+        const answer = await request(
+          jobPath(
+            this.view.id,
+            `/pages${query({ ...this.filters, limit: ON_A_PAGE - found.length, cursor })}`,
+          ),
+          { signal: this.signal },
+        );
         if (turn !== this.#turn) return;
         found.push(...answer.pages);
         cursor = answer.next;
@@ -121,11 +155,30 @@ class PageList {
   #draw(found, { searched_pages: searched, total_pages: total }, isSearch, isGoingOn) {
     const words = this.parameters.get("q") ?? "";
     // Rows of another search have other marks.
-    keep(this.list, found, (page) => `${page.id} ${words}`, (page) => pageRow(this.view.id, page, words, this.parameters), () => {});
+    keep(
+      this.list,
+      found,
+      (page) => `${page.id} ${words}`,
+      (page) => pageRow(this.view.id, page, words, this.parameters),
+      () => {},
+    );
     show(this.stop, isSearch && isGoingOn);
-    const read = typeof searched === "number" && typeof total === "number" && searched < total ? `; ${count(searched)} of ${count(total)} pages searched` : "";
-    if (isSearch) setText(this.note, `${found.length ? counted(found.length, "page") : isGoingOn ? "Nothing" : "No pages"} found${isGoingOn ? " so far" : ""}${read}`);
-    else setText(this.note, found.length ? `${counted(total, "page")} stored, newest first` : "No pages on disk yet: they appear when a parser has committed its segment.");
+    const read =
+      typeof searched === "number" && typeof total === "number" && searched < total
+        ? `; ${count(searched)} of ${count(total)} pages searched`
+        : "";
+    if (isSearch)
+      setText(
+        this.note,
+        `${found.length ? counted(found.length, "page") : isGoingOn ? "Nothing" : "No pages"} found${isGoingOn ? " so far" : ""}${read}`,
+      );
+    else
+      setText(
+        this.note,
+        found.length
+          ? `${counted(total, "page")} stored, newest first`
+          : "No pages on disk yet: they appear when a parser has committed its segment.",
+      );
   }
 
   update(job) {
@@ -147,22 +200,37 @@ async function showPage(place, id, pageId, parameters, signal) {
   try {
     page = await request(jobPath(id, `/pages/${encodeURIComponent(pageId)}`), { signal });
   } catch (error) {
-    if (!signal.aborted) place.replaceChildren(back, h("p", { class: "problem", role: "alert" }, line(error.message, 400)));
+    if (!signal.aborted)
+      place.replaceChildren(back, h("p", { class: "problem", role: "alert" }, line(error.message, 400)));
     return;
   }
   const title = h("h2", { tabindex: "-1" }, foreign(page.title || page.url, 300));
   const [what, todo] = page.error ? adviceFor(page.error) : [];
-  put(place, back, h("div", { class: "head" }, title, statusChip(page)), h("div", { class: "url" }, outside(page.url, 400)),
-    h("dl", { class: "facts" }, HEAD.filter((name) => page[name] !== null && page[name] !== undefined).map((name) => fact(name, page[name]))),
+  put(
+    place,
+    back,
+    h("div", { class: "head" }, title, statusChip(page)),
+    h("div", { class: "url" }, outside(page.url, 400)),
+    h(
+      "dl",
+      { class: "facts" },
+      HEAD.filter((name) => page[name] !== null && page[name] !== undefined).map((name) =>
+        fact(name, page[name]),
+      ),
+    ),
     page.error ? h("p", {}, h("b", {}, foreign(page.error, 200)), what ? `: ${what}. ${todo}` : "") : null,
-    textOf(page.text ?? ""), columns(page));
+    textOf(page.text ?? ""),
+    columns(page),
+  );
   title.focus({ preventScroll: true });
 }
 
 const NAMES = { fetched_at: "fetched", body_bytes: "size", latency_ms: "latency", content_type: "type" };
 
 function fact(name, value) {
-  const shown = { fetched_at: moment, body_bytes: bytes, latency_ms: (ms) => `${count(ms)} ms` }[name]?.(value) ?? line(value, 80);
+  const shown =
+    { fetched_at: moment, body_bytes: bytes, latency_ms: (ms) => `${count(ms)} ms` }[name]?.(value) ??
+    line(value, 80);
   return h("div", {}, h("dt", {}, NAMES[name] ?? name), h("dd", {}, shown));
 }
 
@@ -183,7 +251,24 @@ function textOf(text) {
 }
 
 function columns(page) {
-  const rest = Object.entries(page).filter(([name, value]) => name !== "text" && value !== null && value !== "" && !HEAD.includes(name));
-  return h("details", {}, h("summary", {}, "All columns"), h("dl", { class: "rules" }, rest.map(([name, value]) =>
-    h("div", {}, h("dt", {}, line(name, 80)), h("dd", {}, foreign(typeof value === "string" ? value : JSON.stringify(value), 2000))))));
+  const rest = Object.entries(page).filter(
+    ([name, value]) => name !== "text" && value !== null && value !== "" && !HEAD.includes(name),
+  );
+  return h(
+    "details",
+    {},
+    h("summary", {}, "All columns"),
+    h(
+      "dl",
+      { class: "rules" },
+      rest.map(([name, value]) =>
+        h(
+          "div",
+          {},
+          h("dt", {}, line(name, 80)),
+          h("dd", {}, foreign(typeof value === "string" ? value : JSON.stringify(value), 2000)),
+        ),
+      ),
+    ),
+  );
 }

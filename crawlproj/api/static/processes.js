@@ -6,7 +6,16 @@ import { bytes, count, duration, line, NONE, rate } from "./format.js";
 // Heartbeats come every few seconds.
 const SILENT_S = 15;
 const MOST = 200;
-const COLUMNS = [["Process"], ["Pages/s", "number"], ["CPU", "number"], ["Memory", "number"], ["Files", "number opt"], ["Age", "number opt"], ["Process id", "number opt2"], ["Heard", "number"]];
+const COLUMNS = [
+  ["Process"],
+  ["Pages/s", "number"],
+  ["CPU", "number"],
+  ["Memory", "number"],
+  ["Files", "number opt"],
+  ["Age", "number opt"],
+  ["Process id", "number opt2"],
+  ["Heard", "number"],
+];
 
 export function processTables(label, { withJob = false } = {}) {
   const element = h("div", { class: "stack" });
@@ -19,17 +28,36 @@ export function processTables(label, { withJob = false } = {}) {
     const hosts = Map.groupBy ? Map.groupBy(processes, (one) => one.host) : grouped(processes);
     setText(empty, processes.length ? "" : whyNone);
     empty.hidden = processes.length > 0;
-    keep(tables, [...hosts].sort(([a], [b]) => (a < b ? -1 : 1)), ([host]) => host,
+    keep(
+      tables,
+      [...hosts].sort(([a], [b]) => (a < b ? -1 : 1)),
+      ([host]) => host,
       ([host]) => {
-        const { element: box, body } = table(`${label} on ${line(host, 100) || "an unnamed machine"}`, COLUMNS, { caption: true });
+        const { element: box, body } = table(
+          `${label} on ${line(host, 100) || "an unnamed machine"}`,
+          COLUMNS,
+          { caption: true },
+        );
         box.classList.add("even");
         box.body = body;
         return box;
       },
       (box, [, members]) => {
-        members.sort((a, b) => order(a) - order(b) || String(a.name).localeCompare(String(b.name), "en", { numeric: true }));
-        keep(box.body, members.slice(0, MOST), (one) => `${one.job ?? ""} ${one.kind} ${one.name}`, (one) => makeRow(one, withJob), updateRow);
-      });
+        members.sort(
+          (a, b) =>
+            (a.job ?? "").localeCompare(b.job ?? "", "en") ||
+            order(a) - order(b) ||
+            String(a.name).localeCompare(String(b.name), "en", { numeric: true }),
+        );
+        keep(
+          box.body,
+          members.slice(0, MOST),
+          (one) => `${one.job ?? ""} ${one.kind} ${one.name}`,
+          (one) => makeRow(one, withJob),
+          updateRow,
+        );
+      },
+    );
   }
   return { element, update };
 }
@@ -44,9 +72,28 @@ const order = ({ kind }) => ["supervisor", "shard", "parser"].indexOf(kind);
 
 function makeRow(one, withJob) {
   const { job } = one;
-  const name = h("th", { scope: "row" }, h("span", {}, `${line(one.kind, 30)} `), foreign(one.name, 40), h("p", { class: "words foreign" }));
-  if (withJob && job) name.lastElementChild.before(h("span", { class: "faint" }, " of ", h("a", { href: `#/jobs/${encodeURIComponent(job)}` }, foreign(job, 40))));
-  return h("tr", {}, name, COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })));
+  const name = h(
+    "th",
+    { scope: "row" },
+    h("span", {}, `${line(one.kind, 30)} `),
+    foreign(one.name, 40),
+    h("p", { class: "words foreign" }),
+  );
+  if (withJob && job)
+    name.lastElementChild.before(
+      h(
+        "span",
+        { class: "faint" },
+        " of ",
+        h("a", { href: `#/jobs/${encodeURIComponent(job)}` }, foreign(job, 40)),
+      ),
+    );
+  return h(
+    "tr",
+    {},
+    name,
+    COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })),
+  );
 }
 
 function updateRow(row, one) {

@@ -49,14 +49,23 @@ export function wellness(job) {
   const wrong = problems.filter((one) => one.level !== "note").length;
   if (wrong) return { level: "wrong", text: counted(wrong, "problem"), problems };
   const { level, text } = quiet(job, why);
-  return problems.length ? { level: "idle", text: `${text.replace(/\.$/, "")}; ${counted(problems.length, "thing")} to know:`, problems } : { level, text, problems };
+  return problems.length
+    ? {
+        level: "idle",
+        text: `${text.replace(/\.$/, "")}; ${counted(problems.length, "thing")} to know:`,
+        problems,
+      }
+    : { level, text, problems };
 }
 
 function quiet(job, why) {
-  if (job.state === "pending") return { level: "idle", text: "Waits for its turn: other crawls run, or it is about to start." };
-  if (job.state === "paused") return { level: "idle", text: "Paused: nothing is fetched; what was fetched is stored." };
+  if (job.state === "pending")
+    return { level: "idle", text: "Waits for its turn: other crawls run, or it is about to start." };
+  if (job.state === "paused")
+    return { level: "idle", text: "Paused: nothing is fetched; what was fetched is stored." };
   if (job.state === "stopped") return { level: "idle", text: why ? `Stopped: ${why}.` : "Stopped." };
-  if (job.state === "completed") return { level: "well", text: why ? `Completed: ${why}.` : "Completed: nothing is left to fetch." };
+  if (job.state === "completed")
+    return { level: "well", text: why ? `Completed: ${why}.` : "Completed: nothing is left to fetch." };
   const left = typeof job.seconds_left === "number" ? `, about ${duration(job.seconds_left)} left` : "";
   return { level: "well", text: `Well: ${rate(job.pages_per_second)} pages/s${left}` };
 }
