@@ -135,13 +135,12 @@ class Browser:
         return answer["result"].get("value")
 
     def wait_for(self, condition: str, within_s: float = _PATIENCE_S) -> None:
-        """Wait until an expression is true in the page."""
+        """Wait until an expression is true in the page; one that fails, on a page half loaded, is not."""
         deadline = time.monotonic() + within_s
-        while not self.evaluate(f"Boolean({condition})"):
-            shown = self.evaluate("document.body.innerText") or ""
-            assert time.monotonic() < deadline, (
-                f"waited in vain for {condition}; the page says:\n{shown[:3000]}"
-            )
+        while not self.evaluate(f"(() => {{ try {{ return Boolean({condition}); }} catch {{ }} }})()"):
+            if time.monotonic() > deadline:
+                shown = self.evaluate("document.body?.innerText") or ""
+                pytest.fail(f"waited in vain for {condition}; the page says:\n{shown[:3000]}")
             time.sleep(0.05)
 
     def text(self, selector: str) -> str:

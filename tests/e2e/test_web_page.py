@@ -141,6 +141,8 @@ def test_a_crawl_is_started_by_keyboard_watched_and_steered(served: Served, page
     page.open(served.address)
     page.tab_to("#f-seeds")
     page.type(", ".join(served.crew.simweb.seeds()))
+    page.tab_to("[name=scope]")
+    page.press("ArrowDown")
     page.tab_to("details.more summary")
     page.press("Enter")
     page.tab_to("#f-name")
@@ -156,7 +158,7 @@ def test_a_crawl_is_started_by_keyboard_watched_and_steered(served: Served, page
     seen = number(page, "Fetched")
     wait_until(lambda: number(page, "Fetched") > seen, "more pages are fetched")
     page.wait_for("document.querySelector('.chart path').getAttribute('d').includes('L')")
-    page.wait_for("document.querySelector('table')?.innerText.includes('shard')")
+    page.wait_for("document.querySelector('[aria-labelledby=processes-title]').innerText.includes('shard')")
 
     button(page, "Pause")
     shows_state(page, "paused")

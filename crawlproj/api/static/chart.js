@@ -10,46 +10,65 @@ const RIGHT = 6;
 const TOP = 8;
 const BOTTOM = 20;
 const SAVE_MS = 5000;
-const LINES = [
-  ["fetched", "pages_per_second", "fetched"],
-  ["parsed", "parsed_per_second", "parsed"],
-];
+// Speeds are means over this time, and a longer silence is not bridged: nobody looked.
+const WINDOW_MS = 6000;
+const GAP_MS = 20_000;
+const LEAST_MS = 1500;
+const LINES = ["fetched", "parsed"];
 
-// What was seen of a job's speed, kept over a reload of the tab: [time, fetched/s, parsed/s].
+// What was seen of a job, kept over a reload of the tab: [time, pages fetched, pages taken by parsers]. Speeds are
+// counted from these: processes report theirs only every few seconds.
 export class History {
   #saved = 0;
 
   constructor(id) {
-    this.key = `crawlproj-speed-${id}`;
+    this.key = `crawlproj-history-${id}`;
     try {
-      this.samples = JSON.parse(sessionStorage.getItem(this.key) ?? "[]");
+      this.seen = JSON.parse(sessionStorage.getItem(this.key) ?? "[]");
     } catch {
-      this.samples = [];
+      this.seen = [];
     }
   }
 
   add(job) {
     const now = Date.now();
-    const last = this.samples.at(-1);
-    if (last && now - last[0] < 900) this.samples.pop();
-    this.samples.push([
-      now,
-      ...LINES.map(([, field]) => (job.state === "processing" ? (job[field] ?? 0) : 0)),
-    ]);
-    if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
+    if (this.seen.length > 1 && now - this.seen.at(-2)[0] < LEAST_MS) this.seen.pop();
+    this.seen.push([now, job.completed, job.pages_stored + job.pages_being_parsed]);
+    if (this.seen.length > MOST) this.seen.splice(0, this.seen.length - MOST);
     if (now - this.#saved < SAVE_MS) return;
     this.#saved = now;
     try {
-      sessionStorage.setItem(this.key, JSON.stringify(this.samples));
+      sessionStorage.setItem(this.key, JSON.stringify(this.seen));
     } catch {
       // The storage is full: the chart begins anew after a reload.
     }
+  }
+
+  // [time, fetched/s, parsed/s] for each moment that has a past of some seconds, without a gap.
+  get samples() {
+    const found = [];
+    let from = 0;
+    this.seen.forEach(([at, ...counts], i) => {
+      if (i && at - this.seen[i - 1][0] > GAP_MS) from = i;
+      while (at - this.seen[from][0] > WINDOW_MS) from += 1;
+      const [then, ...before] = this.seen[from];
+      const seconds = (at - then) / 1000;
+      if (seconds >= 2)
+        found.push([at, ...counts.map((count, k) => Math.max(0, count - before[k]) / seconds)]);
+    });
+    return found;
+  }
+
+  // Pages fetched per second now; null if nobody has looked long enough.
+  get speed() {
+    const last = this.samples.at(-1);
+    return last && last[0] === this.seen.at(-1)[0] ? last[1] : null;
   }
 }
 
 export function speedChart(history) {
   const grid = svg("g", { class: "grid-lines" });
-  const paths = LINES.map(([name]) => svg("path", { class: `line ${name}` }));
+  const paths = LINES.map((name) => svg("path", { class: `line ${name}` }));
   const cursor = svg("line", { class: "cursor", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const since = svg("text", { x: LEFT, y: HEIGHT - 5 });
   const now = svg("text", { y: HEIGHT - 5, "text-anchor": "end" }, "now");
@@ -62,7 +81,7 @@ export function speedChart(history) {
     since,
     now,
   );
-  const legend = LINES.map(([name, , label]) => h("span", { class: `key ${name}` }, label));
+  const legend = LINES.map((name) => h("span", { class: `key ${name}` }, name));
   const reading = h("span", { class: "faint" });
   const element = h(
     "figure",
@@ -140,12 +159,11 @@ function nice(value) {
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value);
 }
 
-// A gap of more than 5 s is not bridged: nobody looked.
 function outline(samples, i, x, y) {
   let before = 0;
   return samples
     .map((sample) => {
-      const move = sample[0] - before > 5000 ? "M" : "L";
+      const move = sample[0] - before > GAP_MS ? "M" : "L";
       before = sample[0];
       return `${move}${x(sample[0]).toFixed(1)} ${y(sample[i]).toFixed(1)}`;
     })

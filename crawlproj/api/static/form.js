@@ -172,7 +172,7 @@ function scopeField(fields) {
     );
   const group = h(
     "fieldset",
-    {},
+    { role: "radiogroup" },
     h("legend", {}, "Follow links"),
     choice("sites", "Within these sites", "the hosts above and all below them"),
     choice("everything", "Everywhere", "to any site; set a limit"),
@@ -318,8 +318,9 @@ function report(error, fields, general) {
     else elsewhere.push(one);
   }
   let first = null;
-  for (const [name, problems] of byField) {
-    const { input, problem } = fields.get(name);
+  for (const [name, { input, problem }] of fields) {
+    const problems = byField.get(name);
+    if (!problems) continue;
     const shown = problems.slice(0, MOST_SHOWN).map(sentence);
     if (problems.length > MOST_SHOWN) shown.push(`and ${count(problems.length - MOST_SHOWN)} more`);
     mark(problem, input, shown);
@@ -342,7 +343,8 @@ function report(error, fields, general) {
 // What is wrong, with the value, and what would be right.
 export function sentence({ value, problem, remedy }) {
   const parts = [];
-  if (value !== undefined && value !== null && value !== "")
+  // Most problems name the value themselves.
+  if (value !== undefined && value !== null && value !== "" && !String(problem).includes(value))
     parts.push(foreign(typeof value === "string" ? value : JSON.stringify(value), 80, "b"), ": ");
   parts.push(line(problem, 300));
   if (remedy) parts.push(" ", line(remedy, 300));

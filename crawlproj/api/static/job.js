@@ -48,12 +48,13 @@ export function jobView(main, route, signal) {
   show(body, false);
   main.replaceChildren(waiting, body);
 
-  function update(job) {
+  function update(told) {
     if (signal.aborted) return;
+    history.add(told);
+    const job = { ...told, pages_per_second: history.speed ?? told.pages_per_second };
     if (view.job && view.job.state !== job.state) announce(`Crawl ${job.id}: ${wellness(job).text}`);
     const isFirst = view.job === null;
     view.job = job;
-    history.add(job);
     live.update(job);
     const share =
       job.state === "processing" && typeof job.percent === "number" ? `${percent(job.percent)} · ` : "";

@@ -105,7 +105,7 @@ function progressSection(live) {
       live.text(
         (job) => `${count(job.completed + job.failed + job.skipped)} of ${count(job.total)} URLs done`,
       ),
-      live.text((job) => `${count(job.remaining)} remain`),
+      live.text((job) => (job.total ? `${count(job.remaining)} remain` : "No URLs yet")),
       live.text(left),
       live.text((job) => `ran ${duration(job.ran_seconds)}`, "span", { class: "faint" }),
     ),

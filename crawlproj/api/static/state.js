@@ -60,7 +60,7 @@ export function wellness(job) {
 
 function quiet(job, why) {
   if (job.state === "pending")
-    return { level: "idle", text: "Waits for its turn: other crawls run, or it is about to start." };
+    return { level: "idle", text: `Not started yet: ${why || "it waits for its turn"}.` };
   if (job.state === "paused")
     return { level: "idle", text: "Paused: nothing is fetched; what was fetched is stored." };
   if (job.state === "stopped") return { level: "idle", text: why ? `Stopped: ${why}.` : "Stopped." };
