@@ -25,7 +25,7 @@ export function toolbar(id, live, onJob, signal) {
     (job) => ["processing", "pending"].includes(job.state),
   );
   const resume = live.shown(
-    button("Resume", () => change("resume"), "main"),
+    button("Resume", () => resumeJob(live.job, (body) => change("resume", body)), "main"),
     (job) => ["paused", "stopped", "failed"].includes(job.state),
   );
   const stop = live.shown(
@@ -136,6 +136,29 @@ export function confirmed(title, content, label, typed = "") {
   });
 }
 
+// A crawl that has reached a limit needs a higher one.
+async function resumeJob(job, resume) {
+  const limit = { max_pages: "pages", max_seconds: "seconds" }[job.reason];
+  if (job.state !== "stopped" || !limit) return resume();
+  const input = h("input", {
+    id: "new-limit",
+    type: "number",
+    min: "0",
+    step: "1",
+    value: String(2 * job.limits[job.reason]),
+  });
+  const content = [
+    h(
+      "p",
+      {},
+      `It stopped at its limit of ${count(job.limits[job.reason])} ${limit}. To continue, it needs a higher one.`,
+    ),
+    h("label", { for: "new-limit" }, `New limit in ${limit}, 0 for none`),
+    input,
+  ];
+  if (await confirmed("Resume this crawl?", content, "Resume")) resume({ [job.reason]: Number(input.value) });
+}
+
 async function addSeeds(id, act) {
   const input = h("textarea", { id: "more-seeds", rows: "6", spellcheck: "false", autocapitalize: "off" });
   const content = [
@@ -172,7 +195,11 @@ async function removeJob(id, act, job) {
       "label",
       { class: "choice" },
       pages,
-      h("span", {}, `Delete its ${counted(job?.pages_stored ?? 0, "stored page")} on disk, too`),
+      h(
+        "span",
+        {},
+        `Delete its ${counted(job?.pages_stored ?? 0, "stored page")} on disk, too; otherwise they are set aside`,
+      ),
     ),
   ];
   if (!(await confirmed("Delete this crawl?", content, "Delete", id))) return;

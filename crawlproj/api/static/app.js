@@ -2,10 +2,11 @@
 
 import { connection, loaded, repeat, request } from "./api.js";
 import { announce, h, setAttribute, setText } from "./dom.js";
-import { bytes, counted, line } from "./format.js";
+import { ago, bytes, counted, line } from "./format.js";
 import { jobsView } from "./jobs.js";
 
 const HEALTH_MS = 10_000;
+const CLOCK_MS = 5000;
 const main = document.getElementById("main");
 let current = null;
 
@@ -93,6 +94,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 window.addEventListener("online", () => connection.tryNow());
 document.addEventListener("visibilitychange", () => document.hidden || connection.tryNow());
+// "3 min ago" grows old.
+setInterval(() => {
+  for (const element of document.querySelectorAll("time")) setText(element, ago(element.dateTime));
+}, CLOCK_MS);
 window.addEventListener("hashchange", go);
 go();
 repeat(HEALTH_MS, tellHealth, new AbortController().signal);

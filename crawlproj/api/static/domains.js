@@ -16,7 +16,7 @@ const COLUMNS = [
   ["Delay", "number", "delay"],
   ["Failures", "number", "failures"],
   ["Received", "number opt"],
-  ["robots.txt", "opt2"],
+  ["robots.txt", "opt2 robots"],
 ];
 
 export function domainsPanel(place, view, route, signal) {
@@ -74,6 +74,7 @@ export function domainsPanel(place, view, route, signal) {
     );
     show(box, answer.domains.length > 0);
     setText(note, noteOf(answer, filter.value || parked.checked));
+    box.classList.toggle("no-robots", !answer.domains.some((one) => one.robots));
     pager.update(answer.next ?? null);
   }
 

@@ -102,9 +102,10 @@ function progressSection(live) {
             : "",
         "b",
       ),
-      live.text(
-        (job) => `${count(job.completed + job.failed + job.skipped)} of ${count(job.total)} URLs done`,
-      ),
+      live.text((job) => {
+        const done = count(job.completed + job.failed + job.skipped);
+        return job.total ? `${done} of ${count(job.total)} URLs done` : "";
+      }),
       live.text((job) => (job.total ? `${count(job.remaining)} remain` : "No URLs yet")),
       live.text(left),
       live.text((job) => `ran ${duration(job.ran_seconds)}`, "span", { class: "faint" }),

@@ -21,7 +21,7 @@ export function pageRow(id, page, words = "", parameters = new URLSearchParams()
       h("a", { class: "page-title", href: address(id, parameters, page.id) }, title),
       statusChip(page),
     ),
-    h("div", { class: "url" }, outside(page.url)),
+    page.title ? h("div", { class: "url" }, outside(page.url)) : null,
     page.snippet
       ? h("p", { class: "snippet foreign", dir: "auto" }, marked(line(page.snippet, 400), words))
       : null,

@@ -11,7 +11,7 @@ const ON_A_PAGE = 50;
 const TEXT_STEP = 20_000;
 const FILTERS = ["q", "domain", "status", "since", "until"];
 // Shown first; the other columns are in a table below the text.
-const HEAD = ["status", "fetched_at", "language", "content_type", "body_bytes", "depth", "latency_ms"];
+const HEAD = ["fetched_at", "language", "content_type", "body_bytes", "depth", "latency_ms"];
 
 export function pagesPanel(place, view, route, signal) {
   const list = new PageList(view, signal);
@@ -252,7 +252,11 @@ function textOf(text) {
 
 function columns(page) {
   const rest = Object.entries(page).filter(
-    ([name, value]) => name !== "text" && value !== null && value !== "" && !HEAD.includes(name),
+    ([name, value]) =>
+      !["text", "title", "url", "status"].includes(name) &&
+      value !== null &&
+      value !== "" &&
+      !HEAD.includes(name),
   );
   return h(
     "details",
