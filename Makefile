@@ -68,6 +68,7 @@ test: $(if $(ARGS),check,test-all test-stock test-user test-newest)
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
 
 test-all: check
+	@.ci/browser
 	$(PYTEST) tests
 
 # The other ways of `make test` run only the tests that could differ.

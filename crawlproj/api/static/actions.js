@@ -103,8 +103,8 @@ function shardsForm(live, onChange) {
   return live.shown(form, (job) => job.mode !== "single" && !isOver(job));
 }
 
-// Returns whether the person agreed. *typed*: a word that must be typed first.
-export function confirmed(title, content, label, typed = "") {
+// Returns whether the person agreed. *typed*: a word that must be typed first. *isNotice*: there is nothing to refuse.
+export function confirmed(title, content, label, { typed = "", isNotice = false } = {}) {
   return new Promise((resolve) => {
     const word = h("input", { id: "typed", autocomplete: "off", autocapitalize: "off", spellcheck: "false" });
     const yes = h("button", { class: typed ? "danger main" : "main", value: "yes" }, label);
@@ -123,7 +123,7 @@ export function confirmed(title, content, label, typed = "") {
         "div",
         { class: "actions" },
         yes,
-        h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"),
+        isNotice ? null : h("button", { type: "button", onclick: () => dialog.close("") }, "Cancel"),
       ),
     );
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
@@ -159,17 +159,22 @@ async function resumeJob(job, resume) {
   if (await confirmed("Resume this crawl?", content, "Resume")) resume({ [job.reason]: Number(input.value) });
 }
 
+// What was typed but refused is there again next time.
+let draft = "";
+
 async function addSeeds(id, act) {
   const input = h("textarea", { id: "more-seeds", rows: "6", spellcheck: "false", autocapitalize: "off" });
   const content = [
     h("label", { for: "more-seeds" }, "Domains or URLs, separated by spaces, commas or lines"),
     input,
   ];
-  if (!(await confirmed("Add seeds", content, "Add"))) return;
-  const seeds = input.value;
-  if (!seeds.trim()) return;
+  input.value = draft;
+  const isAgreed = await confirmed("Add seeds", content, "Add");
+  draft = input.value;
+  if (!isAgreed || !draft.trim()) return;
   await act(async () => {
-    const answer = await request(jobPath(id, "/seeds"), { method: "POST", body: { seeds } });
+    const answer = await request(jobPath(id, "/seeds"), { method: "POST", body: { seeds: draft } });
+    draft = "";
     const invalid = answer.invalid ?? [];
     const rows = invalid.slice(0, 20).map((one) => h("li", {}, sentence(one)));
     await confirmed(
@@ -183,6 +188,7 @@ async function addSeeds(id, act) {
         rows.length ? h("ul", { class: "problem" }, rows) : null,
       ],
       "OK",
+      { isNotice: true },
     );
   });
 }
@@ -202,7 +208,7 @@ async function removeJob(id, act, job) {
       ),
     ),
   ];
-  if (!(await confirmed("Delete this crawl?", content, "Delete", id))) return;
+  if (!(await confirmed("Delete this crawl?", content, "Delete", { typed: id }))) return;
   await act(async () => {
     await request(jobPath(id, query({ pages: pages.checked ? "true" : "" })), { method: "DELETE" });
     announce(`Crawl ${id} deleted`);
