@@ -35,6 +35,8 @@ class ProblemAnswer(_Answer):
 class Trouble(_Answer):
     what: str
     remedy: str
+    #: `note`: worth knowing, but nothing has to be done.
+    level: Literal["wrong", "note"] = "wrong"
 
 
 class Limits(_Answer):

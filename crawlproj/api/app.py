@@ -22,6 +22,14 @@ ROUTERS = (jobs.router, pages.router, system.router)
 STATIC = Path(__file__).parent / "static"
 
 
+class _Files(StaticFiles):
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Let browsers ask each time: modules of two versions would not fit together."""
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
 def make_app(
     config: Config,
     *,
@@ -59,6 +67,6 @@ def make_app(
     async def index() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static", StaticFiles(directory=STATIC, check_dir=False), name="static")
+    app.mount("/static", _Files(directory=STATIC, check_dir=False), name="static")
     app.add_middleware(Access, config=config, host=host, tokens=Tokens.of(config))
     return app

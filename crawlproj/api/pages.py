@@ -103,6 +103,8 @@ async def list_domains(
     job: JobId,
     served: Served,
     sort: Literal["fetched", "delay", "failures"] = "fetched",
+    q: Annotated[str, Query(max_length=300, description="Part of the name.")] = "",
+    parked: Annotated[bool, Query(description="Only those that are parked.")] = False,
     limit: Limit = 50,
     cursor: Annotated[str, Query(pattern="^[0-9]{0,6}$")] = "",
 ) -> Response:
@@ -112,6 +114,9 @@ async def list_domains(
         return answer({"domains": [], "sample": False, "next": None})
     start = int(cursor or 0)
     lines, is_sample = await served.domains.read(run, sort)
+    if q or parked:
+        part = q.strip().lower()
+        lines = [line for line in lines if part in line["domain"] and (line["parked"] or not parked)]
     following = str(start + limit) if start + limit < len(lines) else None
     return answer({"domains": lines[start : start + limit], "sample": is_sample, "next": following})
 

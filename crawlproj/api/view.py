@@ -227,7 +227,7 @@ def _progress(overview: dict[str, Any], limits: dict[str, Any]) -> tuple[float |
 
 
 def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, str]]:
-    """Return what is wrong now, and what a person can do about it."""
+    """Return what is wrong now, or worth knowing, and what a person can do about it."""
     found: list[tuple[bool, str, str]] = [
         (bool(view["redis_full"]), view["redis_full"], "Give Redis more memory, or stop other runs."),
         (
@@ -235,6 +235,18 @@ def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, 
             "No process works on this job.",
             "It is started again by itself; if it is not, a server is missing: crawlproj serve.",
         ),
+        (
+            bool(overview.get("admission_waits")),
+            "Redis is short of room; links wait on disk.",
+            "Give Redis more memory.",
+        ),
+        (
+            view["state"] == "completed" and not view["completed"],
+            "No page was fetched.",
+            "See the failures by reason: wrong names, no network, or robots.txt.",
+        ),
+    ]
+    notes = [
         (
             view["parked_domains"] > 0,
             f"{view['parked_domains']:,} domains are parked: they failed too often, or asked for a pause.",
@@ -250,18 +262,14 @@ def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, 
             f"{view['pages_cut']:,} pages were cut.",
             "Raise CRAWL_MAX_BODY if their ends matter.",
         ),
-        (
-            bool(overview.get("admission_waits")),
-            "Redis is short of room; links wait on disk.",
-            "Give Redis more memory.",
-        ),
-        (
-            view["state"] == "completed" and not view["completed"],
-            "No page was fetched.",
-            "See the failures by reason: wrong names, no network, or robots.txt.",
-        ),
     ]
-    problems = [{"what": what, "remedy": remedy} for is_so, what, remedy in found if is_so]
+    listed = (("wrong", found), ("note", notes))
+    problems = [
+        {"what": what, "remedy": remedy, "level": level}
+        for level, lines in listed
+        for is_so, what, remedy in lines
+        if is_so
+    ]
     return [*view["problems"], *problems]
 
 
