@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 
+from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.browser import Browser
-from tests.e2e.conftest import Crew, EchoServer, Process, wait_until
-from tests.ports import HeldPorts
+from tests.e2e.conftest import PATIENCE_S, EchoServer, wait_until
+from tests.e2e.server import TOKEN, Server, Site, site_in
 
 pytestmark = pytest.mark.e2e
 
@@ -32,40 +34,6 @@ SHOWN = {
 }
 
 
-class Served:
-    """`scrapy serve` at a port of its own, and what the tests ask it without a browser."""
-
-    def __init__(self, crew: Crew, port: int, *options: str) -> None:
-        self.crew = crew
-        self.port = port
-        self.address = f"http://127.0.0.1:{port}/"
-        self._options = options
-        self.process: Process
-        self.start()
-
-    def start(self) -> None:
-        self.process = self.crew.scrapy("serve", "--port", str(self.port), *self._options, name="serve")
-        wait_until(lambda: self.process.says("serving http"), "the server serves")
-
-    def ask(self, path: str, body: object = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            f"{self.address}api/{path}", data, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
-
-    def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(f"jobs/{name}")
-        return found
-
-    def end_jobs(self) -> None:
-        for job in self.ask("jobs")["jobs"]:
-            if job["state"] not in ("completed", "failed", "stopped"):
-                self.ask(f"jobs/{job['id']}/stop", {})
-        wait_until(lambda: not self.ask("workers")["workers"], "all jobs have ended")
-
-
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("chromium")) as window:
@@ -83,29 +51,41 @@ def page(browser: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def served(shared_crew_of: Callable[..., Crew], browser: Browser) -> Iterator[Served]:
-    # A crawl that is not over before the tests have looked at it.
-    crew = shared_crew_of(WorldSpec.calm(domains=4, pages_per_domain=400))
-    with HeldPorts() as ports:
-        server = Served(crew, ports.hold())
-        yield server
-        server.end_jobs()
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site_in(tmp_path_factory.mktemp("site")) as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
-def read_job(served: Served) -> str:
+def server(site: Site, browser: Browser) -> Server:
+    return site.serve()
+
+
+@pytest.fixture
+def simweb(tmp_path: Path) -> Iterator[SimwebProcess]:
+    """A web whose crawl is not over before the test has looked at it."""
+    with SimwebProcess(WorldSpec.calm(domains=4, pages_per_domain=400), tmp_path) as simweb:
+        yield simweb
+
+
+def address(server: Server, view: str = "") -> str:
+    return f"http://{server.host}:{server.port}/#/{view}"
+
+
+@pytest.fixture(scope="module")
+def read_job(server: Server) -> str:
     """The name of a completed crawl of pages with hostile titles."""
-    site = EchoServer("127.0.0.77")
+    echo = EchoServer("127.0.0.77")
     links = "".join(f'<a href="{path}">{path}</a> ' for path in HOSTILE)
-    site.answers["/"] = [html("Home", f"<p>Where the lighthouse keeper lives.</p>{links}")]
+    echo.answers["/"] = [html("Home", f"<p>Where the lighthouse keeper lives.</p>{links}")]
     for path, title in HOSTILE.items():
         text = (
             "<p>The lighthouse of this page turns slowly above the rocks, and nobody is there to see it.</p>"
         )
-        site.answers[path] = [html(title.replace("&", "&amp;").replace("<", "&lt;"), text)]
-    served.ask("jobs", {"name": "hostile", "seeds": site.url, "shards": 1})
-    wait_until(lambda: served.job("hostile")["state"] == "completed", "the crawl is completed")
-    site.stop()
+        echo.answers[path] = [html(title.replace("&", "&amp;").replace("<", "&lt;"), text)]
+    server.post("/api/jobs", {"name": "hostile", "seeds": echo.url, "shards": 1})
+    server.wait_for_state("hostile", "completed")
+    echo.stop()
     return "hostile"
 
 
@@ -137,10 +117,12 @@ def shows_state(page: Browser, word: str) -> None:
     page.wait_for(f"document.querySelector('.title .chip')?.innerText.includes({json.dumps(word)})")
 
 
-def test_a_crawl_is_started_by_keyboard_watched_and_steered(served: Served, page: Browser) -> None:
-    page.open(served.address)
+def test_a_crawl_is_started_by_keyboard_watched_and_steered(
+    server: Server, simweb: SimwebProcess, page: Browser
+) -> None:
+    page.open(address(server))
     page.tab_to("#f-seeds")
-    page.type(", ".join(served.crew.simweb.seeds()))
+    page.type(", ".join(simweb.seeds()))
     page.tab_to("[name=scope]")
     page.press("ArrowDown")
     page.tab_to("details.more summary")
@@ -170,23 +152,23 @@ def test_a_crawl_is_started_by_keyboard_watched_and_steered(served: Served, page
     page.evaluate("document.getElementById('shards').select()")
     page.type("3")
     page.press("Enter")
-    wait_until(lambda: served.job("watched")["shards"] == 3, "there are three shards")
+    wait_until(lambda: server.get("/api/jobs/watched")["shards"] == 3, "there are three shards")
 
     button(page, "Stop")
     page.wait_for("document.querySelector('dialog[open]')")
     page.click("dialog button.main")
     shows_state(page, "stopped")
-    wait_until(lambda: not served.job("watched")["processes"], "its processes have left")
+    wait_until(lambda: not server.get("/api/jobs/watched")["processes"], "its processes have left")
 
     # Nothing is in the page alone.
     page.reload()
     shows_state(page, "stopped")
-    page.open(served.address)
+    page.open(address(server))
     page.wait_for("document.querySelector('tbody')?.innerText.includes('watched')")
 
 
-def test_problems_are_shown_at_their_field(served: Served, page: Browser) -> None:
-    page.open(served.address)
+def test_problems_are_shown_at_their_field(server: Server, page: Browser) -> None:
+    page.open(address(server))
     page.click("#f-seeds")
     page.type("example.org http://")
     page.click("#f-max_pages")
@@ -204,8 +186,8 @@ def test_problems_are_shown_at_their_field(served: Served, page: Browser) -> Non
     page.errors[:] = [error for error in page.errors if "422" not in error]
 
 
-def test_stored_text_is_searched_read_and_exported(served: Served, page: Browser, read_job: str) -> None:
-    page.open(f"{served.address}#/jobs/{read_job}/pages")
+def test_stored_text_is_searched_read_and_exported(server: Server, page: Browser, read_job: str) -> None:
+    page.open(address(server, f"jobs/{read_job}/pages"))
     page.wait_for(f"document.querySelectorAll('.pages li').length === {len(HOSTILE) + 1}")
 
     page.click("#p-q")
@@ -223,8 +205,8 @@ def test_stored_text_is_searched_read_and_exported(served: Served, page: Browser
         assert len(answer.read()) > 100
 
 
-def test_what_pages_say_is_shown_as_text(served: Served, page: Browser, read_job: str) -> None:
-    page.open(f"{served.address}#/jobs/{read_job}/pages")
+def test_what_pages_say_is_shown_as_text(server: Server, page: Browser, read_job: str) -> None:
+    page.open(address(server, f"jobs/{read_job}/pages"))
     page.wait_for(f"document.querySelectorAll('.pages li').length === {len(HOSTILE) + 1}")
 
     titles = page.evaluate("[...document.querySelectorAll('.page-title')].map(e => e.textContent)")
@@ -238,11 +220,11 @@ def test_what_pages_say_is_shown_as_text(served: Served, page: Browser, read_job
     )
 
 
-def test_every_view_fits_a_phone_and_is_dark_at_night(served: Served, page: Browser, read_job: str) -> None:
+def test_every_view_fits_a_phone_and_is_dark_at_night(server: Server, page: Browser, read_job: str) -> None:
     page.resize(360, 740)
 
     for view in ("", f"jobs/{read_job}", f"jobs/{read_job}/pages", f"jobs/{read_job}/domains", "machines"):
-        page.open(f"{served.address}#/{view}")
+        page.open(address(server, view))
         page.wait_for(
             "document.querySelector('main h1') && document.querySelector('tbody tr, .pages li, .empty')"
         )
@@ -254,44 +236,72 @@ def test_every_view_fits_a_phone_and_is_dark_at_night(served: Served, page: Brow
     assert sum(page.evaluate(ground)) < 150
 
 
-def test_the_first_view_is_small_and_quick(served: Served, page: Browser) -> None:
+def test_the_first_view_is_small_and_quick(server: Server, page: Browser) -> None:
     page.received.clear()
-    page.open(served.address)
+    page.open(address(server))
     page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
 
     assert sum(page.received.values()) < 100_000
+    # Asked for each time, so that files of two versions never meet.
+    assert server.send("GET", "/static/app.js").headers["Cache-Control"] == "no-cache"
     drawn_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     # Half a second on a machine that does nothing else; the tests share theirs.
     assert drawn_ms < 3000
 
 
-def test_a_lost_connection_is_shown_and_a_restarted_server_found(served: Served, page: Browser) -> None:
-    page.open(served.address)
+def test_a_lost_connection_is_shown_and_a_restarted_server_found(
+    site: Site, server: Server, page: Browser
+) -> None:
+    page.open(address(server))
     page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
 
-    served.process.kill()
+    server.kill()
     page.wait_for("!document.getElementById('lost').hidden")
     assert "Connection lost, trying again" in page.text("#lost")
 
-    served.start()
+    site.serve("--port", str(server.port))
     page.wait_for("document.getElementById('lost').hidden")
     page.errors.clear()
 
 
-def test_a_token_is_asked_for_and_kept(served: Served, page: Browser) -> None:
-    with HeldPorts() as ports:
-        guarded = Served(served.crew, ports.hold(), "--set=CRAWL_API_TOKENS=write sesame")
-        page.open(guarded.address)
-        page.wait_for("document.querySelector('dialog[open]')")
-        page.type("wrong")
-        page.press("Enter")
-        page.wait_for("document.querySelector('dialog[open]')?.innerText.includes('refused')")
-        page.type("sesame")
-        page.press("Enter")
-        page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
+def test_a_token_is_asked_for_and_kept(site: Site, page: Browser) -> None:
+    server = site.serve(CRAWL_API_TOKENS=f"write {TOKEN}")
+    page.open(address(server))
+    page.wait_for("document.querySelector('dialog[open]')")
+    page.type("wrong")
+    page.press("Enter")
+    page.wait_for("document.querySelector('dialog[open]')?.innerText.includes('refused')")
+    page.type(TOKEN)
+    page.press("Enter")
+    page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
 
-        page.reload()
-        page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
-        assert page.evaluate("document.querySelector('dialog')") is None
-        guarded.process.kill()
+    page.reload()
+    page.wait_for("document.querySelector('tbody tr, .empty')?.innerText")
+    assert page.evaluate("document.querySelector('dialog')") is None
     page.errors[:] = [error for error in page.errors if "401" not in error]
+    server.kill()
+
+
+def test_domains_are_found_by_name(server: Server, page: Browser, read_job: str) -> None:
+    page.open(address(server, f"jobs/{read_job}/domains"))
+    page.wait_for("document.querySelector('.panel tbody')?.innerText.includes('127.0.0.77')")
+
+    page.click("#d-q")
+    page.type("0.0.8")
+    page.wait_for("document.querySelector('.panel')?.innerText.includes('No such domain')")
+    page.evaluate("document.getElementById('d-q').select()")
+    page.type("0.0.7")
+    page.wait_for("document.querySelector('.panel tbody')?.innerText.includes('127.0.0.77')")
+    page.click("#d-parked")
+    page.wait_for("document.querySelector('.panel')?.innerText.includes('No such domain')")
+
+
+def test_the_stream_of_a_quiet_job_stays_open(server: Server, read_job: str) -> None:
+    connection = HTTPConnection(server.host, server.port, timeout=PATIENCE_S)
+    connection.request("GET", f"/api/jobs/{read_job}/events")
+    stream = connection.getresponse()
+
+    # It outlives the time that other answers may take.
+    lines = iter(stream.readline, b"")
+    assert next(line for line in lines if line.startswith(b":")) == b": alive\n"
+    connection.close()
