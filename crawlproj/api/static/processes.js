@@ -9,7 +9,7 @@ const MOST = 200;
 const COLUMNS = [
   ["Process"],
   ["Pages/s", "number"],
-  ["CPU", "number"],
+  ["CPU", "number cpu"],
   ["Memory", "number"],
   ["Files", "number opt"],
   ["Age", "number opt"],
@@ -28,6 +28,7 @@ export function processTables(label, { withJob = false } = {}) {
     const hosts = Map.groupBy ? Map.groupBy(processes, (one) => one.host) : grouped(processes);
     setText(empty, processes.length ? "" : whyNone);
     empty.hidden = processes.length > 0;
+    tables.classList.toggle("no-cpu", !processes.some((one) => typeof one.cpu === "number"));
     keep(
       tables,
       [...hosts].sort(([a], [b]) => (a < b ? -1 : 1)),
