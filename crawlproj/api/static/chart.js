@@ -59,6 +59,13 @@ export class History {
     return found;
   }
 
+  // For how long nothing was fetched, as far as was seen.
+  get idleSeconds() {
+    const [now, fetched] = this.seen.at(-1);
+    const since = this.seen.find(([, before]) => before === fetched);
+    return (now - since[0]) / 1000;
+  }
+
   // Pages fetched per second now; null if nobody has looked long enough.
   get speed() {
     const last = this.samples.at(-1);

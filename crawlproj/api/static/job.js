@@ -51,7 +51,10 @@ export function jobView(main, route, signal) {
   function update(told) {
     if (signal.aborted) return;
     history.add(told);
-    const job = { ...told, pages_per_second: history.speed ?? told.pages_per_second };
+    const speed = history.speed ?? told.pages_per_second;
+    // Of a crawl that has fetched nothing yet, all its time.
+    const idle = told.completed ? history.idleSeconds : told.ran_seconds;
+    const job = { ...told, pages_per_second: speed, idle_seconds: idle };
     if (view.job && view.job.state !== job.state) announce(`Crawl ${job.id}: ${wellness(job).text}`);
     const isFirst = view.job === null;
     view.job = job;

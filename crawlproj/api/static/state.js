@@ -3,6 +3,9 @@
 import { h, setAttribute, setText } from "./dom.js";
 import { counted, duration, line, rate } from "./format.js";
 
+// Longer than most delays between two pages of a site.
+const IDLE_S = 15;
+
 const SIGNS = {
   pending: ["○", "waiting"],
   processing: ["▶", "running"],
@@ -66,6 +69,11 @@ function quiet(job, why) {
   if (job.state === "stopped") return { level: "idle", text: why ? `Stopped: ${why}.` : "Stopped." };
   if (job.state === "completed")
     return { level: "well", text: why ? `Completed: ${why}.` : "Completed: nothing is left to fetch." };
+  if (job.idle_seconds > IDLE_S && job.remaining)
+    return {
+      level: "idle",
+      text: `Running, but nothing was fetched for ${duration(job.idle_seconds)}: ${counted(job.remaining, "URL")} left. Domains shows delays and failures.`,
+    };
   const left = typeof job.seconds_left === "number" ? `, about ${duration(job.seconds_left)} left` : "";
   return { level: "well", text: `Well: ${rate(job.pages_per_second)} pages/s${left}` };
 }
