@@ -119,8 +119,11 @@ class Command(RunCommand):
         data = self.config().data
         directory = RunPaths(data, self.run_name(opts)).pages
         if not directory.is_dir() or not committed_files(directory):
+            name = self.run_name(opts)
+            if any(RunPaths(data, name).items.glob("*")):
+                raise BadArgument(f"Run {name!r} has items, not pages: scrapy items --run {name}")
             raise BadArgument(
-                f"Run {self.run_name(opts)!r} has no pages in {directory} yet; "
+                f"Run {name!r} has no pages in {directory} yet; "
                 f"runs with pages: {', '.join(runs_with_pages(data)) or 'none'}."
             )
         return directory

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 
 from crawlproj.console import RunCommand, spoken
+from crawlproj.errors import RunFinished
 from crawlproj.runs import RunState
 from crawlproj.runs.processes import live_processes
+from crawlproj.runs.rules import read_rules
 
 
 class Command(RunCommand):
@@ -22,6 +24,10 @@ class Command(RunCommand):
             before = await run.read_map()
             alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
             has_shards = any(name.startswith("shard") for name in alive)
+            counters = await run.read_counters()
+            if before.state == RunState.FINISHED and not counters.is_left:
+                rules = await read_rules(run)
+                raise RunFinished(run.name, rules.spider if rules else "web")
             if before.state == RunState.PAUSED:
                 # A run without shards is not RUNNING: its time would be counted.
                 await run.change(RunState.RUNNING if has_shards else RunState.CREATED)

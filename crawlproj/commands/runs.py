@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 
@@ -63,9 +63,13 @@ class Command(RunCommand):
 
         config, name = self.config(), check_run_name(opts.delete)
         paths, left = RunPaths(config.data, name), leftovers(config.data, name)
-        files = sum(path.is_file() for p in left for place in (p.pages, p.items) for path in place.glob("*"))
+        files = _count_files(left)
         async with self.client() as client:
             run = await self._unused_run(client, name, files, may_be_gone=opts.pages and bool(left))
+            if run is not None:
+                # What was set aside of earlier runs of this name has names of its own.
+                left = [place for place in left if place == paths]
+                files = _count_files(left)
             what = f"run {name}" if run else f"what is left of run {name}"
             what += f" and its {files} page files" if opts.pages else ""
             if not opts.yes:
@@ -81,7 +85,7 @@ class Command(RunCommand):
         if kept is not None:
             see = spoken(f"scrapy pages --run {kept.run}")
             print(f"kept its pages in {kept.pages}; to see them: {see}")
-            print(spoken(f"to delete them: scrapy runs --delete {name} --pages"))
+            print(spoken(f"to delete them: scrapy runs --delete {kept.run} --pages"))
 
     async def _unused_run(
         self, client: RedisClient, name: str, files: int, *, may_be_gone: bool
@@ -101,6 +105,11 @@ class Command(RunCommand):
                 f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
             )
         return run
+
+
+def _count_files(places: Iterable[RunPaths]) -> int:
+    stored = (directory for place in places for directory in (place.pages, place.items))
+    return sum(path.is_file() for directory in stored for path in directory.glob("*"))
 
 
 def table_of(lines: Sequence[RunLine]) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from crawlproj.model.records import outcome_of
 
 #: How many reasons are named.
 _MOST = 3
+#: A domain may rest for so long without anything being wrong.
+_PATIENCE_S = 15.0
 _REMEDIES = {
     "address_refused": "the address is not public; to crawl it, add it to CRAWL_ALLOW_ADDRESSES",
     "bad_response": "the response is not HTTP",
@@ -74,22 +77,31 @@ def failure_lines(status: Mapping[str, Any], *, all_kinds: bool = False) -> list
 class Standstill:
     """Why nothing is fetched: what went wrong since the last page."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._fetched = -1
+        self._since_s = 0.0
         self._before: Mapping[str, int] = {}
 
     def note(self, status: Mapping[str, Any]) -> list[str]:
         """Take in *status*; returns lines to show, none as long as pages come or nothing goes wrong."""
         reasons = status["by_reason"]
         if status["fetched"] != self._fetched:
-            self._fetched, self._before = status["fetched"], reasons
+            self._fetched, self._before, self._since_s = status["fetched"], reasons, self._clock()
         since = {reason: count - self._before.get(reason, 0) for reason, count in reasons.items()}
         wrong = {
             reason: count
             for reason, count in since.items()
             if count > 0 and outcome_of(reason) in ("failed", "retried")
         }
-        if not wrong or not status["waiting"] + status["leased"]:
+        if not status["waiting"] + status["leased"]:
+            return []
+        beside = status.get("runs_beside")
+        if not wrong and beside and not status["leased"] and self._clock() - self._since_s > _PATIENCE_S:
+            names = ", ".join(beside[:_MOST])
+            why = f"its domains rest, perhaps for other runs ({names}): CRAWL_SHARE_DELAYS"
+            return [f"nothing is fetched at the moment: {why}"]
+        if not wrong:
             return []
         return ["nothing is fetched at the moment:", *_lines(wrong)]
 

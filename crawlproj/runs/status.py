@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -18,10 +20,11 @@ async def status_of(run: Run) -> dict[str, Any]:
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
     partitions = range(run.partitions)
     memory = await run.client.read_memory()
-    page_counters, spills, *sizes = await run.client.pipeline(
+    page_counters, spills, fetching, *sizes = await run.client.pipeline(
         [
             ("HGETALL", keys.page_counters(run.name)),
             ("HGETALL", keys.spills(run.name)),
+            ("HGETALL", keys.fetching()),
             *(("ZCARD", keys.parked(run.name, p)) for p in partitions),
             *(("ZCARD", keys.trapped(run.name, p)) for p in partitions),
         ]
@@ -70,11 +73,23 @@ async def status_of(run: Run) -> dict[str, Any]:
         "redis_memory_max_bytes": memory.most,
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
+        # Other runs that fetch now; domains rest for all of them together.
+        "runs_beside": _beside(run.name, dict(pairs(fetching))),
     }
 
 
 def _stored(counts: dict[str, str]) -> dict[str, int]:
     return {"items": int(counts.get("items", 0)), "dead_letters": int(counts.get("dead", 0))}
+
+
+def _beside(run: str, fetching: dict[str, str]) -> list[str]:
+    known = {name: json.loads(facts) for name, facts in fetching.items() if not name.startswith(":")}
+    now_ms = time.time() * 1000
+    return sorted(
+        name
+        for name, facts in known.items()
+        if name != run and now_ms - facts["at_ms"] < 1000 * facts["silent_s"]
+    )
 
 
 def _spilled(records: dict[str, str]) -> dict[str, Any]:

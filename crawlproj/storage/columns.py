@@ -13,8 +13,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 #: What Spark does not take in the name of a column.
 _ODD = re.compile(r"[ ,;{}()\n\t=]")
 _INT64 = range(-(2**63), 2**63)
+#: Integers that a float holds exactly.
+_EXACT = range(-(2**53), 2**53 + 1)
 #: The kinds of values that have a type; all others are written as text.
-_TYPES = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
+_TYPES = {
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float64(),
+    "text": pa.string(),
+}
 _LIST = "list of "
 
 
@@ -68,7 +76,7 @@ def _kind_of(value: Any) -> str:
         case bool():
             return "bool"
         case int():
-            return "int" if value in _INT64 else "mixed"
+            return "int" if value in _EXACT else "long" if value in _INT64 else "mixed"
         case float():
             return "float"
         case str():
@@ -91,6 +99,8 @@ def _common(one: str, other: str) -> str:
         return other
     if {one, other} == {"int", "float"}:
         return "float"
+    if {one, other} == {"int", "long"}:
+        return "long"
     if one.startswith(_LIST) and other.startswith(_LIST):
         return _list_of(_common(one.removeprefix(_LIST), other.removeprefix(_LIST)))
     return "mixed"

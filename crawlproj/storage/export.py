@@ -26,7 +26,6 @@ Row = Mapping[str, Any]
 FORMATS = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
-    ".json": "jsonl",
     ".csv": "csv",
     ".warc": "warc",
     ".warc.gz": "warc",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from scrapy.settings import Settings
 
-from crawlproj.errors import BadArgument, CrawlError
+from crawlproj.errors import BadArgument, CrawlError, RunFinished
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.records import Candidate
 from crawlproj.pages.queue import PageQueue
@@ -103,7 +103,7 @@ async def test_a_paused_run_without_shards_waits_for_some_and_its_time_stands_st
     assert await run.state() == RunState.CREATED
 
 
-@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.STOPPED, RunState.FAILED])
+@pytest.mark.parametrize("state", [RunState.STOPPED, RunState.FAILED])
 async def test_a_run_that_has_ended_is_opened_and_the_command_named_that_starts_it(
     run: Run, scrapy: Scrapy, state: RunState
 ) -> None:
@@ -285,6 +285,38 @@ def files_in(directory: Path) -> int:
     return sum(1 for _ in directory.glob("*"))
 
 
+def fill(pages: Path) -> None:
+    pages.mkdir(parents=True)
+    (pages / "new.parquet").touch()
+
+
+async def test_what_was_kept_of_an_earlier_run_stays_when_the_new_one_is_deleted_with_its_pages(
+    run: Run, scrapy: Scrapy, pages: Path
+) -> None:
+    await scrapy("runs", "--delete", "web", "--yes")
+    [kept] = pages.parent.parent.iterdir()
+    await Run.open(run.client, "web", partitions=2)
+    fill(pages)
+
+    lines = await scrapy("runs", "--delete", "web", "--pages", "--yes")
+    left = files_in(kept / "pages")
+    await scrapy("runs", "--delete", kept.name, "--pages", "--yes")
+
+    assert lines == ["deleted run web and its 1 page files"]
+    assert left == 2
+    assert not kept.exists()
+
+
+async def test_a_finished_run_with_nothing_left_is_not_reopened(run: Run, scrapy: Scrapy) -> None:
+    await run.begin(is_first=True)
+    await run.end(RunState.FINISHED)
+
+    with pytest.raises(RunFinished, match="nothing new to fetch"):
+        await scrapy("resume")
+
+    assert await run.state() == "finished"
+
+
 async def test_a_run_is_deleted_and_its_pages_are_kept_out_of_the_way_of_a_new_one(
     run: Run, scrapy: Scrapy, pages: Path
 ) -> None:
@@ -300,7 +332,7 @@ async def test_a_run_is_deleted_and_its_pages_are_kept_out_of_the_way_of_a_new_o
     assert lines == [
         "deleted run web",
         f"kept its pages in {kept / 'pages'}; to see them: scrapy pages --run {kept.name}",
-        "to delete them: scrapy runs --delete web --pages",
+        f"to delete them: scrapy runs --delete {kept.name} --pages",
     ]
     assert await Run.names(run.client) == ["news"]
     assert await run.client.command("EXISTS", keys.run_record("web")) == 0

@@ -29,6 +29,8 @@ values = st.recursive(
         (["a", 1], pa.string(), ["a", "1"]),
         ([None], pa.string(), [None]),
         ([2**70], pa.string(), [str(2**70)]),
+        ([1, 2**53 + 1], pa.int64(), [1, 2**53 + 1]),
+        ([2**53 + 1, 0.5], pa.string(), [str(2**53 + 1), "0.5"]),
         ([["a"], [], None], pa.list_(pa.string()), [["a"], [], None]),
         ([[1], [2.5, None]], pa.list_(pa.float64()), [[1], [2.5, None]]),
         ([[]], pa.string(), ["[]"]),

@@ -137,6 +137,20 @@ def test_why_nothing_is_fetched_is_said_until_a_page_comes() -> None:
     assert standstill.note(retried | {"fetched": 1, "waiting": 0}) == []
 
 
+def test_domains_that_rest_for_another_run_are_named_after_a_while() -> None:
+    now_s = 100.0
+    standstill = Standstill(lambda: now_s)
+    waiting = status(fetched=3, waiting=1, leased=0, by_reason={}) | {"runs_beside": ["dead"]}
+
+    at_once = standstill.note(waiting)
+    now_s += 20
+    later = standstill.note(waiting)
+
+    assert at_once == standstill.note(waiting | {"leased": 1}) == []
+    assert standstill.note(waiting | {"runs_beside": []}) == []
+    assert "its domains rest, perhaps for other runs (dead): CRAWL_SHARE_DELAYS" in later[0]
+
+
 def test_every_status_and_most_errors_are_explained() -> None:
     assert remedy_of("http_502") == "the site is in trouble; try again later"
     assert remedy_of("http_429").endswith("raise DOWNLOAD_DELAY")
