@@ -47,8 +47,8 @@ crawl: $(CRAWL_READY) $(READER)
 serve: $(CRAWL_READY) $(READER)
 	$(BIN)/scrapy serve --host $(HOST) --port $(PORT) --data $(DATA) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
 
-# Three at once, a file each: many tests wait most of the time.
-AT_ONCE = 3
+# Four at once, a file each: many tests wait most of the time.
+AT_ONCE = 4
 PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 # All but what takes longest or changes seldom: crawls, shards that wait for each other or for Redis, limits of the

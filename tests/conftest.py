@@ -35,6 +35,11 @@ pytest_plugins = ["tests.leftovers", "tests.shuffle", "tests.skips"]
 READY_S = 20.0
 
 
+def pytest_configure() -> None:
+    """In the background of a shell Ctrl-C is ignored, and every process of the tests would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def redis_server() -> str:
     """The newest redis-server here."""
     server = newest_that_reads(find_servers(), OLDEST_VERSION)
@@ -95,6 +100,14 @@ class RedisServer:
             except OSError:
                 return False
         return True
+
+
+@pytest.fixture(autouse=True)
+def settings_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test leaves a settings module to the processes of others: the commands set it for their own."""
+    for name in ("SCRAPY_SETTINGS_MODULE", "SCRAPY_PROJECT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.config import Config
+from crawlproj.config.rules import Rules
+from crawlproj.redisio import keys
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.conftest import Crew, Process
 
@@ -47,8 +50,13 @@ def test_there_are_fewer_lines_than_pages(crew: Crew, number: int) -> None:
 
 
 def test_the_guard_of_a_parser_says_whose_it_is_too(
-    scrapy: Callable[..., Process], wait_for: Callable[..., object]
+    scrapy: Callable[..., Process],
+    wait_for: Callable[..., object],
+    ask: Callable[..., object],
+    empty_redis_url: str,
 ) -> None:
+    # As the first shard does: a parser waits for the rules of its run.
+    ask(empty_redis_url, "HSET", keys.run_record("web"), "rules", Rules.of(Config(), "web").encode())
     guard = scrapy("parser", CRAWL_LOG="json")
 
     def said(words: str) -> list[dict[str, object]]:
