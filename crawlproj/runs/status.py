@@ -16,17 +16,15 @@ from crawlproj.runs.record import Run
 async def status_of(run: Run) -> dict[str, Any]:
     """Return what `scrapy status` shows; its JSON form is an interface, so names are only ever added."""
     counters, run_map = await run.read_counters(), await run.read_map()
-    counts = counters.counts
+    counts, memory = counters.counts, await run.client.read_memory()
     reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
     partitions = range(run.partitions)
-    memory = await run.client.read_memory()
     page_counters, spills, fetching, *sizes = await run.client.pipeline(
         [
             ("HGETALL", keys.page_counters(run.name)),
             ("HGETALL", keys.spills(run.name)),
             ("HGETALL", keys.fetching()),
-            *(("ZCARD", keys.parked(run.name, p)) for p in partitions),
-            *(("ZCARD", keys.trapped(run.name, p)) for p in partitions),
+            *(("ZCARD", place(run.name, p)) for place in (keys.parked, keys.trapped) for p in partitions),
         ]
     )
     return {
@@ -73,7 +71,6 @@ async def status_of(run: Run) -> dict[str, Any]:
         "redis_memory_max_bytes": memory.most,
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
-        # Other runs that fetch now; domains rest for all of them together.
         "runs_beside": _beside(run.name, dict(pairs(fetching))),
     }
 
@@ -83,6 +80,7 @@ def _stored(counts: dict[str, str]) -> dict[str, int]:
 
 
 def _beside(run: str, fetching: dict[str, str]) -> list[str]:
+    """Return the other runs that fetch now: domains rest for all of them together."""
     known = {name: json.loads(facts) for name, facts in fetching.items() if not name.startswith(":")}
     now_ms = time.time() * 1000
     return sorted(

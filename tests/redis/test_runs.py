@@ -380,6 +380,8 @@ async def test_no_order_of_adding_seeds_and_ending_leaves_seeds_in_a_finished_ru
 
     assert (await read_counters()).waiting == 1
     assert await run.state() != RunState.FINISHED
+    # Left to the collector, it would use Redis once more, in a loop that is closed.
+    await adding.gen.aclose()
 
 
 async def test_the_end_waits_for_as_long_as_was_asked(run: Run) -> None:
