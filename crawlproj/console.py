@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,6 +47,8 @@ _DISK_ERRORS = frozenset(
 _EXIT_PIPE = 141
 #: And one whose terminal was closed.
 _EXIT_HANGUP = 129
+#: How the names of our own settings begin.
+_OUR_SETTINGS = ("CRAWL_", "PAGE_", "REDIS_")
 #: The headings of `crawlproj -h`.
 GROUPS = ("crawl", "look", "operate", "develop")
 
@@ -143,6 +146,10 @@ class ConsoleCommand:
             problems = read_config({name: value})[1]
             wrong = " ".join(map(str, problems)) or f"{name}={value!r} is not a JSON object: {exc}"
             raise UsageError(wrong, print_help=False) from exc
+        # Ours are checked with their values; Scrapy's and those of other packages nobody checks.
+        known = [] if name in self.settings or name.startswith(_OUR_SETTINGS) else list(self.settings)
+        if close := get_close_matches(name, known, n=1, cutoff=0.85):
+            self.print_error(f"{name} is not a setting that is known here. Did you mean {close[0]}?")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         unknown = [arg for arg in args if (arg.startswith("-") and arg != "-") or not self.takes_arguments]

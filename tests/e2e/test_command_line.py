@@ -273,6 +273,23 @@ def test_a_command_that_cannot_do_it_says_why_in_one_line(
     assert SECRET not in out + err
 
 
+def test_a_setting_that_nothing_knows_is_said_to_be_close_to_another(
+    command: Callable[..., tuple[int, str, str]], empty_redis_url: str, tmp_path: Path
+) -> None:
+    known = {
+        "REDIS_URL": empty_redis_url,
+        "CRAWL_DATA": str(tmp_path / "data"),
+        "CRAWL_CONTACT": "me@example.org",
+    }
+
+    _, _, err = command("run", "nosuch.txt", **known, DOWNLOAD_DELY="3", MY_OWN="1", DOWNLOAD_DELAY="3")
+
+    said = [line for line in err.splitlines() if "Did you mean" in line]
+    assert said == [
+        "scrapy run: DOWNLOAD_DELY is not a setting that is known here. Did you mean DOWNLOAD_DELAY?"
+    ]
+
+
 @pytest.mark.parametrize(
     "mistake", [Mistake("parser", EXIT_REDIS, "did not answer", {"REDIS_URL": "{no_socket}"})], ids=str
 )
