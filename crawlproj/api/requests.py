@@ -125,7 +125,7 @@ class Plan:
         else:
             problems += seed_problems(job_config, lines)
         if problems:
-            raise Refused(422, f"{len(problems)} problems; nothing was created.", problems)
+            raise Refused(422, f"Problems: {len(problems)}; nothing was created.", problems)
         self.seeds = lines
         self.options = _options(request, profile)
         self.options["settings"] = own
