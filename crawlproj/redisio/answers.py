@@ -13,8 +13,10 @@ from crawlproj.errors import CrawlError, Fenced, RedisRefused
 
 # Errors that pass by themselves. Inside a script, Redis 6.2 wraps them: "Error running script ...: -OOM ...".
 _TEMPORARY = re.compile(
-    r"(?:^|[ :]-)(?:LOADING|BUSY|MISCONF|OOM|READONLY|MASTERDOWN|NOREPLICAS|TRYAGAIN|CLUSTERDOWN|UNBLOCKED)\b"
+    r"(?:^|[ :]-)(?:LOADING|BUSY|MISCONF|OOM|READONLY|MASTERDOWN|NOREPLICAS|UNBLOCKED"
+    r"|TRYAGAIN|CLUSTERDOWN|MOVED|ASK)\b"
 )
+_WRAPPED = re.compile(r"^Error running script .*?@user_script: \d+: -")
 _FULL = re.compile(r"(?:^|[ :]-)OOM\b")
 _READ_ONLY = re.compile(r"(?:^|[ :]-)READONLY\b")
 _FORBIDDEN = re.compile(r"(?:^|[ :]-)(?:NOAUTH|WRONGPASS|NOPERM|DENIED)\b")
@@ -81,7 +83,7 @@ def reason_of(exc: Exception, where: str) -> str:
 def text_of(exc: BaseException) -> str:
     """Return the error as Redis wrote it: redis-py strips the codes it knows. ERR is left out."""
     code = getattr(exc, "status_code", None)
-    return f"{code} {exc}" if code and code != "ERR" else str(exc).removeprefix("ERR ")
+    return f"{code} {exc}" if code and code != "ERR" else _WRAPPED.sub("", str(exc).removeprefix("ERR "))
 
 
 def _refused(text: str, where: str) -> RedisRefused:

@@ -14,28 +14,28 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from crawlproj.config import Config
-from crawlproj.errors import BadSetting, RedisFull, RedisRefused, SetBack
-from crawlproj.redisio import embedded
-from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_read_only, is_temporary, text_of
+from crawlproj.errors import BadSetting, RedisFull
+from crawlproj.redisio import embedded, keys
+from crawlproj.redisio.answers import Full, NotNow, checked, is_full, is_temporary, text_of
+from crawlproj.redisio.cluster import Cluster
 from crawlproj.redisio.connection import Argument, Command, Connector, exchange
+from crawlproj.redisio.pool import CONNECTIONS, Pool
 from crawlproj.redisio.retry import ANSWER_S, Retry
-from crawlproj.redisio.room import Memory, info_fields
+from crawlproj.redisio.room import Memory, fullest, info_fields
+from crawlproj.redisio.route import Route, SingleServer
 from crawlproj.redisio.scripts import BadScript, Scripts
-from crawlproj.redisio.servers import OLDEST_VERSION
+from crawlproj.redisio.servercheck import check_server
 from crawlproj.redisio.subscription import Subscription
-from crawlproj.redisio.witness import Witness
+from crawlproj.redisio.witness import Watch
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Connections for calls that are answered at once; blocking calls and subscriptions have their own.
-CONNECTIONS = 4
-#: The most a process has: those, one to wait for pages or start URLs, one that subscribes.
+#: The most a process has to a server: for calls, one to wait for pages or start URLs, one that subscribes.
 MOST_CONNECTIONS = CONNECTIONS + 2
 #: How often a full Redis, which refuses commands that block, is polled instead.
 _FULL_POLL_S = 0.2
@@ -62,17 +62,18 @@ class RedisClient:
         server: str | None,
         scripts: Scripts,
     ) -> None:
-        self._connector = Connector(url, params)
-        self.where = self._connector.where
+        connector = Connector(url, params)
+        self._is_cluster = connector.kind == "cluster"
+        self._route: Route = Cluster(connector) if self._is_cluster else SingleServer(connector)
+        self.where = connector.where
         self.retry = Retry(self.where, wait_s, data_dir, server)
         self._data_dir = data_dir
         self._scripts = scripts
-        self._slots = asyncio.Semaphore(CONNECTIONS)
-        self._free: list[AbstractConnection] = []
-        self._free_blocking: list[AbstractConnection] = []
         self._calls: set[asyncio.Task[Any]] = set()
-        self._witness: Witness | None = None
-        #: The run id of the server: another one after every restart.
+        self._watch: Watch | None = None
+        #: The stripes of every run in this Redis.
+        self.stripes = self._route.stripes
+        #: The run id of the server when it was opened; '' of a Redis Cluster, which has many.
         self.server = ""
         #: Called with the seconds of every round trip.
         self.on_answer: Callable[[float], None] = lambda seconds: None
@@ -116,17 +117,25 @@ class RedisClient:
             wait_s=config.redis_wait_seconds,
         )
 
-    def watch(self, witness: str) -> None:
-        """Notice from now on when Redis is set back, by counting in the hash *witness*; again: no change."""
-        self._witness = self._witness or Witness(witness)
+    def watch(self, *witnesses: str) -> None:
+        """Notice from now on when Redis is set back, by counting in the hashes *witnesses*; again: no change.
+
+        In a Redis Cluster each is for the steps in its slot; on a single server the first is for all.
+        """
+        self._watch = self._watch or self._route.watch(witnesses)
 
     def stop_watching(self) -> None:
-        self._witness = None
+        self._watch = None
 
     @property
     def generation(self) -> int:
         """Rises each time Redis came back with older data than it had acknowledged, if we `watch`."""
-        return self._witness.generation if self._witness else 0
+        return self._watch.generation if self._watch else 0
+
+    @property
+    def incarnation(self) -> str:
+        """Another one after Redis was restarted, or another server has taken over, if we `watch`."""
+        return f"{self.server}.{self._watch.moves if self._watch else 0}"
 
     async def run(
         self, script: str, keys: Sequence[str], args: Sequence[Argument], *, generation: int | None = None
@@ -148,17 +157,18 @@ class RedisClient:
         *generation* is given and over. Without *waits_for_room* a full Redis raises RedisFull at once; some
         of the calls may have been carried out.
         """
-        step = self._scripts[script]
+        step = self._scripts.guarded(script) if self._is_cluster else self._scripts[script]
         commands: list[Command] = []
-        for keys, args in calls:
-            if not step.takes(len(keys)):
+        for names, args in calls:
+            if not step.takes(len(names)):
                 raise BadScript(
-                    f"{script}.lua takes {len(step.keys)} keys {step.keys}, not {len(keys)}: {keys}."
+                    f"{script}.lua takes {len(step.keys)} keys {step.keys}, not {len(names)}: {names}."
                 )
-            commands.append(("EVALSHA", step.sha, len(keys), *keys, *args))
-        load = ("SCRIPT LOAD", step.text)
+            if self._is_cluster:
+                names = [*names, keys.absent(names[0])]
+            commands.append(("EVALSHA", step.sha, len(names), *names, *args))
         return await self._shielded(
-            self._answers(commands, load=load, generation=generation, waits_for_room=waits_for_room)
+            self._answers(commands, text=step.text, generation=generation, waits_for_room=waits_for_room)
         )
 
     async def command(self, *args: Argument, generation: int | None = None) -> Any:
@@ -189,30 +199,28 @@ class RedisClient:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        connection = self._free_blocking.pop() if self._free_blocking else self._connector.new()
 
         async def attempt(answer_s: float) -> Any:
             # Never 0, which means forever.
             left_s = max(round(deadline - loop.time(), 3), 0.01)
-            [answer] = await exchange(connection, [(*args, left_s)], left_s + answer_s)
+            with self._route.pool_of(args[1]).blocking() as connection:
+                [answer] = await exchange(connection, [(*args, left_s)], left_s + answer_s)
             if is_full(answer):
                 await asyncio.sleep(min(left_s, _FULL_POLL_S))
                 return None
+            self._route.note(answer)
             return checked(answer, self.where)
 
-        try:
-            return await self.retry.until_answered(attempt)
-        finally:
-            self._free_blocking.append(connection)
+        return await self.retry.until_answered(attempt)
 
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncIterator[Subscription]:
         """Subscribe to *channels* for as long as the context lasts; see `Subscription`."""
-        connection = self._connector.new()
+        subscription = Subscription(self.retry, self._route.connect, channels)
         try:
-            yield Subscription(self.retry, connection, channels)
+            yield subscription
         finally:
-            await connection.disconnect(nowait=True)
+            await subscription.disconnect()
 
     async def close(self) -> None:
         """Finish the calls in flight, for a few seconds at most, then disconnect.
@@ -227,48 +235,25 @@ class RedisClient:
         await asyncio.gather(*unfinished, return_exceptions=True)
         try:
             async with asyncio.timeout(ANSWER_S):
-                for connection in [*self._free, *self._free_blocking]:
-                    # Waits until it is closed, so that `stop_if_unused` does not count it.
-                    await connection.disconnect()
+                await self._route.close()
         except TimeoutError:
             pass
-        self._free.clear()
-        self._free_blocking.clear()
         if self._data_dir is not None:
             await asyncio.to_thread(embedded.stop_if_unused, self._data_dir)
 
     async def _check(self) -> None:
-        async def attempt(answer_s: float) -> bytes:
-            [answer] = await self._on_a_connection([("INFO",)], answer_s)
-            info: bytes = checked(answer, self.where)
-            if b"\nloading:1" in info:
+        async def attempt(answer_s: float) -> list[bytes]:
+            answers = await self._route.send_to_all(("INFO",), answer_s)
+            infos: list[bytes] = [checked(answer, self.where) for answer in answers]
+            if any(b"\nloading:1" in info for info in infos):
                 raise NotNow("LOADING Redis is loading the dataset in memory")
-            return info
+            return infos
 
-        info = await self._shielded(self.retry.until_answered(attempt, is_first=True))
-        fields = info_fields(info)
-        self.server = fields["run_id"]
-        version = fields["redis_version"]
-        if tuple(map(int, version.split(".")[:2])) < OLDEST_VERSION[:2]:
-            raise RedisRefused(f"Redis at {self.where} is version {version}; 6.2 or newer is needed.")
-        if fields["role"] != "master":
-            raise RedisRefused(
-                f"Redis at {self.where} is a read-only replica. Use its master: "
-                f"{fields.get('master_host')}:{fields.get('master_port')}."
-            )
-        if fields.get("cluster_enabled") == "1":
-            raise RedisRefused(
-                f"Redis at {self.where} is a node of a Redis Cluster, which is not supported yet. "
-                "Use a single server."
-            )
-        policy = fields.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            logger.warning(
-                "Redis at %s loses URLs when its memory is full: set maxmemory-policy to noeviction, not %s",
-                self.where,
-                policy,
-                extra={"redis": self.where, "policy": policy},
-            )
+        infos = await self._shielded(self.retry.until_answered(attempt, is_first=True))
+        for info in infos:
+            fields = info_fields(info)
+            check_server(fields, self.where, is_cluster=self._is_cluster)
+            self.server = "" if self._is_cluster else fields["run_id"]
 
     async def _shielded(self, call: Coroutine[Any, Any, T]) -> T:
         task = asyncio.create_task(call, name="redis-call")
@@ -280,34 +265,33 @@ class RedisClient:
         self,
         commands: Sequence[Command],
         *,
-        load: Command | None = None,
+        text: str = "",
         generation: int | None = None,
         waits_for_room: bool = True,
     ) -> list[Any]:
-        """Return the answers in the order of *commands*; *load* is sent first if Redis lacks the script."""
+        """Return the answers in the order of *commands*; *text* is the script, for a Redis that lacks it."""
         answers: list[Any] = [None] * len(commands)
         unanswered = list(range(len(commands)))
-        first: list[Command] = []
+        sent = list(commands)
 
         async def attempt(answer_s: float) -> None:
             nonlocal unanswered
-            sent_now = [*first, *(commands[i] for i in unanswered)]
-            received = await self._on_a_connection(sent_now, answer_s, generation)
-            if first:
-                checked(received.pop(0), self.where)
-                first.clear()
-            unanswered, sent = [], unanswered
-            not_now = ""
-            for i, answer in zip(sent, received, strict=True):
+            received = await self._send([sent[i] for i in unanswered], answer_s, generation)
+            unanswered, asked = [], unanswered
+            not_now, lost = "", None
+            for i, answer in zip(asked, received, strict=True):
                 answers[i] = answer
                 if isinstance(answer, ResponseError):
-                    text = text_of(answer)
-                    if load is not None and text.startswith("NOSCRIPT"):
+                    problem = text_of(answer)
+                    if text and problem.startswith("NOSCRIPT"):
                         unanswered.append(i)
-                        first[:] = [load]
-                    elif is_temporary(text):
+                        sent[i] = ("EVAL", text, *sent[i][2:])
+                    elif is_temporary(problem):
                         unanswered.append(i)
-                        not_now = text
+                        not_now = problem
+                elif isinstance(answer, Exception):
+                    unanswered.append(i)
+                    lost = answer
             if not_now:
                 try:
                     await self._check_room(received, answer_s)
@@ -315,6 +299,9 @@ class RedisClient:
                     if waits_for_room:
                         raise
                     raise RedisFull(f"Redis at {self.where} {exc}.") from exc
+            if lost is not None:
+                raise lost
+            if not_now:
                 raise NotNow(not_now)
 
         while unanswered:
@@ -323,7 +310,7 @@ class RedisClient:
 
     async def _transaction(self, commands: Sequence[Command]) -> list[Any]:
         async def attempt(answer_s: float) -> list[Any]:
-            *queued, executed = answers = await self._on_a_connection(commands, answer_s)
+            *queued, executed = answers = await self._send(commands, answer_s, together=True)
             await self._check_room(answers, answer_s)
             # The error of a command that was not queued says more than that of EXEC.
             for answer in [*queued, executed]:
@@ -332,54 +319,56 @@ class RedisClient:
 
         return await self.retry.until_answered(attempt)
 
+    async def to_all(self, *args: Argument) -> list[Any]:
+        """Send a command to each master, if there are several."""
+
+        async def attempt(answer_s: float) -> list[Any]:
+            answers = await self._route.send_to_all(args, answer_s)
+            return [checked(answer, self.where) for answer in answers]
+
+        return await self._shielded(self.retry.until_answered(attempt))
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Yield the keys that match *pattern*, in parts; some may come twice."""
+        for pool in self._route.masters():
+            cursor: bytes = b"0"
+            while True:
+                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+
+                async def attempt(answer_s: float, pool: Pool = pool, sent: Command = command) -> Any:
+                    [answer] = await pool.exchange([(sent, None)], answer_s)
+                    return checked(answer, self.where)
+
+                cursor, found = await self._shielded(self.retry.until_answered(attempt))
+                yield found
+                if cursor == b"0":
+                    break
+
     async def read_memory(self) -> Memory:
-        return Memory.from_info(await self.command("INFO", "memory"))
+        """Read the memory of Redis; of a Redis Cluster that of the master with the least room."""
+        return fullest(await self.to_all("INFO", "memory"))
 
     async def _check_room(self, answers: Sequence[Any], answer_s: float) -> None:
         """Raise Full if one of *answers* says so."""
         if any(map(is_full, answers)):
-            [info] = await self._on_a_connection([("INFO", "memory")], answer_s)
-            raise Full(Memory.from_info(checked(info, self.where)))
+            infos = await self._route.send_to_all(("INFO", "memory"), answer_s)
+            raise Full(fullest([checked(info, self.where) for info in infos]))
 
-    async def _on_a_connection(
-        self, commands: Sequence[Command], answer_s: float, generation: int | None = None
+    async def _send(
+        self,
+        commands: Sequence[Command],
+        answer_s: float,
+        generation: int | None = None,
+        *,
+        together: bool = False,
     ) -> list[Any]:
-        async with self._slots:
-            connection = self._free.pop() if self._free else self._connector.new()
-            asked_s = time.perf_counter()
-            witness = self._witness
-            try:
-                if witness is not None and not connection.is_connected:
-                    await self._look(connection, witness, answer_s)
-                if generation is not None and generation != self.generation:
-                    raise SetBack(f"Redis at {self.where} was set back to older data.")
-                if witness is None:
-                    answers = await exchange(connection, commands, answer_s)
-                else:
-                    *answers, count = await exchange(connection, [*commands, witness.count], answer_s)
-                    if is_read_only(count):
-                        # What a replica answers may be older than what we know.
-                        await connection.disconnect(nowait=True)
-                        raise NotNow(text_of(count))
-                    witness.acknowledge(count)
-                if any(map(is_read_only, answers)):
-                    # After a failover this is a replica; the same address leads to the new master.
-                    await connection.disconnect(nowait=True)
-                self.on_answer(time.perf_counter() - asked_s)
-                return answers
-            finally:
-                # Last in, first out: after a restart of Redis, a retry does not meet another dead connection.
-                self._free.append(connection)
-
-    async def _look(self, connection: AbstractConnection, witness: Witness, answer_s: float) -> None:
-        """Find out on a new connection whether Redis was set back."""
-        expected = witness.expected()
-        held, info = await exchange(connection, [witness.look, ("INFO", "server")], answer_s)
-        if isinstance(held, ResponseError):
-            # The next attempt must look again.
-            await connection.disconnect(nowait=True)
-        witness.compare(expected, checked(held, self.where), self.where)
-        self.server = info_fields(checked(info, self.where))["run_id"]
+        asked_s = time.perf_counter()
+        answers = await self._route.send(commands, answer_s, self._watch, generation, together=together)
+        self.on_answer(time.perf_counter() - asked_s)
+        for answer in answers:
+            if together and isinstance(answer, Exception) and not isinstance(answer, ResponseError):
+                raise answer
+        return answers
 
 
 def _password_in(path: str) -> str:

@@ -1,17 +1,32 @@
 """Every Redis key of the project: one function each, whose docstring says type, content and lifetime.
 
-Keys of a partition share the hash tag ``{run:pN}``, keys of a run the tag ``{run}``, keys of an IP address
-the tag ``{run:address}``: each group lives in one slot of a Redis Cluster.
+A run has ``STRIPES`` stripes; partition p belongs to stripe ``p % STRIPES``. Keys of a stripe share the hash
+tag ``{run:xx}``, keys of a run the tag ``{run}``, keys of an IP address the tag ``{run:address}``: each group
+lives in one slot of a Redis Cluster. There the pages of each stripe have keys of their own, in its slot; on a
+single server (stripe None) all pages of a run share one set of keys.
 ``python -m crawlproj.redisio.keys`` prints docs/keyspace.md.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+from binascii import crc_hqx
+from functools import lru_cache
+from itertools import product
 
 from crawlproj.config import RUN_NAME
 from crawlproj.errors import BadArgument
+
+#: The stripe of a key; None: the run is not striped, since all of it is on one server.
+Stripe = int | None
+#: How many slots of a Redis Cluster a run is spread over. Part of every key of a partition: never changes.
+STRIPES = 16
+SLOTS = 16384
+#: How far the slot of a stripe may be from the middle of its part of the slots.
+_SLACK = 128
+_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def check_run_name(run: str) -> str:
@@ -20,6 +35,21 @@ def check_run_name(run: str) -> str:
             f"{run!r} is not a valid run name; use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit."
         )
     return run
+
+
+def stripe_of(partition: int) -> int:
+    return partition % STRIPES
+
+
+@lru_cache(maxsize=8192)
+def slot_of(key: str | bytes) -> int:
+    """Return the slot of *key* in a Redis Cluster."""
+    data = key.encode() if isinstance(key, str) else key
+    tag = re.search(rb"\{([^}]+)\}", data) if b"{" in data else None
+    # Redis looks at the first brace only.
+    if tag is not None and tag.start() == data.index(b"{"):
+        data = tag[1]
+    return crc_hqx(data, 0) % SLOTS
 
 
 #: What `meta` holds besides counters.
@@ -32,12 +62,17 @@ def meta(run: str, partition: int) -> str:
 
 
 def ready(run: str, partition: int) -> str:
-    """zset · domains with URLs waiting and none leased, scored by the time they may be fetched (ms) · kept with the run"""
+    """zset · domains with URLs waiting and none leased, scored by the time they may be fetched (ms), but for newcomers · kept with the run"""
     return _partition(run, partition, "ready")
 
 
+def newcomers(run: str, partition: int) -> str:
+    """list · ``time domain`` of domains with URLs waiting that were never leased, parked nor told to rest, and when they came (ms), first come first; others are dropped when it is their turn · until leased"""
+    return _partition(run, partition, "newcomers")
+
+
 def domains(run: str, partition: int) -> str:
-    """hash · domain → ``next out fails admitted fetched delay bytes parked``: time due (ms), URLs leased, failures in a row, URLs admitted, URLs fetched, delay (ms), bytes fetched, why it is parked (``-``: it is not) · kept with the run"""
+    """hash · domain → ``next out fails admitted fetched delay bytes parked``: time due (ms), URLs leased, failures in a row, URLs admitted, URLs fetched, delay (ms), bytes fetched, why it is parked (``-``: it is not); then its URLs that wait, if they take at most 256 bytes: a line each, the lane and the entry, first come first; an empty line if they are in lists · kept with the run"""
     return _partition(run, partition, "domains")
 
 
@@ -52,7 +87,7 @@ def seen_prefix(run: str, partition: int) -> str:
 
 
 def queue_prefix(run: str, partition: int) -> str:
-    """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first · until leased"""
+    """prefix of lists · + ``lane:domain``: entries (``depth attempt url [json]``) waiting, head first, of a domain that has more of them than its state holds · until leased"""
     return _partition(run, partition, "q:")
 
 
@@ -87,7 +122,7 @@ def robots_ages(run: str, partition: int) -> str:
 
 
 def run_record(run: str) -> str:
-    """hash · version, `server` (the run id of the Redis it was created in), partitions, shards (`joined`: added by other machines), state, reason, limits (`max_*`), `rules`: its settings, spider and their changes as JSON (docs/rules.md), `sites_ms`: when a site was last added to its scope, `start_urls:SHARD`: start URLs it has admitted, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
+    """hash · version, `server` (the run id of the Redis it was created in), partitions, shards (`asked`: as `scrapy shards` said; else as many as the members brought), state, reason, limits (`max_*`), `rules`: its settings, spider and their changes as JSON (docs/rules.md), `sites_ms`: when a site was last added to its scope, `additions`: how often work was added from outside, `since_ms` and `ran_ms`: how long it has been running, when it entered each state · until the run is deleted"""
     return _run(run, "run")
 
 
@@ -101,64 +136,79 @@ def leader(run: str) -> str:
     return _run(run, "leader")
 
 
-def supervisors(run: str) -> str:
-    """hash · instance → JSON heartbeat of a supervisor · removed when it exits; expires unless one is renewed"""
-    return _run(run, "supervisors")
+def members(run: str) -> str:
+    """hash · instance → ``at joined shards JSON`` of a supervisor: when it was last heard of and when it joined (ms), how many shards it brings, its heartbeat · removed when it exits, or by the others when it is silent"""
+    return _run(run, "members")
 
 
-def pages(run: str) -> str:
+def numbers(run: str) -> str:
+    """hash · shard number → instance of the member it is given to; empty: given up, and free · kept with the run"""
+    return _run(run, "numbers")
+
+
+def pages(run: str, stripe: Stripe = None) -> str:
     """list · page envelopes waiting for a parser, oldest first; ``failed N envelope`` of a page that has failed in a parser N times · until taken"""
-    return _run(run, "pages")
+    return _page(run, stripe, "pages")
 
 
-def pages_taken(run: str, parser: str) -> str:
+def pages_taken(run: str, parser: str, stripe: Stripe = None) -> str:
     """list · page envelopes a parser has taken and not yet stored · until its segment is committed, or they are reclaimed"""
-    return _run(run, f"taken:{parser}")
+    return _page(run, stripe, f"taken:{parser}")
 
 
-def parsers(run: str) -> str:
+def parsers(run: str, stripe: Stripe = None) -> str:
     """hash · parser → JSON heartbeat · removed when the parser exits or is found dead"""
-    return _run(run, "parsers")
+    return _page(run, stripe, "parsers")
 
 
-def dead_letters(run: str) -> str:
+def dead_letters(run: str, stripe: Stripe = None) -> str:
     """hash · page → JSON: url, error, parser and time of a page that failed for good · until replayed, deleted, or on disk"""
-    return _run(run, "dead")
+    return _page(run, stripe, "dead")
 
 
-def dead_pages(run: str) -> str:
+def dead_pages(run: str, stripe: Stripe = None) -> str:
     """hash · page → the envelope of a dead letter; with the hash above at most CRAWL_DEAD_LETTER_BYTES · until replayed, deleted, or on disk"""
-    return _run(run, "dead-pages")
+    return _page(run, stripe, "dead-pages")
 
 
-def dead_ages(run: str) -> str:
+def dead_ages(run: str, stripe: Stripe = None) -> str:
     """zset · the dead letters of the hashes above, scored by their time (ms); the oldest go to disk first · as long as they"""
-    return _run(run, "dead-ages")
+    return _page(run, stripe, "dead-ages")
 
 
-def dead_moves(run: str) -> str:
+def dead_moves(run: str, stripe: Stripe = None) -> str:
     """hash · file of a dead letter → ``in`` when it has left Redis for this file, ``out`` when it was replayed from it · until the file has its name or is removed"""
-    return _run(run, "dead-moves")
+    return _page(run, stripe, "dead-moves")
 
 
-def segments(run: str) -> str:
-    """hash · segment file name → pages in it; written in the step that acknowledges those pages · kept with the run"""
-    return _run(run, "segments")
+def segments(run: str, stripe: Stripe = None) -> str:
+    """hash · segment file name → ``pages [host, data, files]``: how many pages it holds, the machine and data directory (or object store) it is in, its files with size and SHA-256; written in the step that acknowledges those pages · kept with the run"""
+    return _page(run, stripe, "segments")
 
 
-def witness(run: str) -> str:
-    """hash · client → how many of its round trips Redis has carried out; fewer than it was told of: Redis was set back · kept with the run"""
-    return _run(run, "witness")
+def merger(run: str, place: str, stripe: Stripe = None) -> str:
+    """string · ``instance json`` of the process that merges the segments in this place, a disk or a store · expires unless renewed"""
+    return _page(run, stripe, f"merger:{place}")
 
 
-def spills(run: str) -> str:
+def witness(run: str, stripe: Stripe = None) -> str:
+    """hash · client → how many of its round trips Redis has carried out, in a Redis Cluster those with steps in this slot; fewer than it was told of: Redis was set back · kept with the run"""
+    return _page(run, stripe, "witness")
+
+
+def spills(run: str, stripe: Stripe = None) -> str:
     """hash · file of links that wait on disk for room in Redis → how many, and the host whose disk it is; written in the step that acknowledges the pages they are from · until they are admitted"""
-    return _run(run, "spills")
+    return _page(run, stripe, "spills")
 
 
-def page_counters(run: str) -> str:
-    """hash · pages stored, truncated (`cut`), reclaimed, failed, dead (`dead_bytes`: the size of those in Redis); links; `filtered:REASON`; `queued_bytes`, the size of the page queue; with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
-    return _run(run, "page-counters")
+def page_counters(run: str, stripe: Stripe = None) -> str:
+    """hash · pages stored, truncated (`cut`), reclaimed, failed, dead (`dead_bytes`: the size of those in Redis); links; `filtered:REASON`; `queued_bytes`, the size of the page queue · kept with the run"""
+    return _page(run, stripe, "page-counters")
+
+
+def promises(run: str) -> str:
+    """hash · with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
+    return _run(run, "promises")
 
 
 def wake_channel(run: str) -> str:
@@ -171,9 +221,14 @@ def start_urls(spider: str) -> str:
     return f"{spider}:start_urls"
 
 
-def start_urls_taken(run: str, number: int) -> str:
+def start_urls_taken(run: str, source: str, number: int) -> str:
     """list · start URLs a shard has taken from the list above and not admitted yet · until admitted, if necessary by the next process with that number"""
-    return _run(run, f"start-urls-taken:{number}")
+    return _beside(source, f"start-urls-taken:{run}:{number}")
+
+
+def start_urls_dropped(run: str, source: str) -> str:
+    """hash · shard → how many start URLs from the list above it has admitted · kept with the run"""
+    return _beside(source, f"start-urls-dropped:{run}")
 
 
 def address(run: str, ip: str) -> str:
@@ -216,13 +271,59 @@ def job_starter(run: str) -> str:
     return f"crawl:{{jobs}}:starter:{run}"
 
 
+def used_link(link: str) -> str:
+    """string · a link to a download that was used, so that nobody uses it again · until it has expired"""
+    return f"crawl:{{jobs}}:link:{link}"
+
+
 def job_answer(idempotency_key: str) -> str:
     """string · ``digest run``: the request that came with this idempotency key, and the run it created · a day"""
     return f"crawl:{{jobs}}:key:{idempotency_key}"
 
 
+def absent(key: str) -> str:
+    """none · in a Redis Cluster each Lua step is called with this key of its slot, too: while the slot is moving, no node has all keys of the step, so it waits; otherwise a node may carry it out with half of what it finds by itself · never written"""
+    return _beside(key, "absent")
+
+
+def patterns(run: str) -> list[str]:
+    """Return what finds all keys of *run*, and none of another."""
+    # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
+    return [
+        _run(run, "*"),
+        f"crawl:{{{run}:*}}:*",
+        _beside("*", f"start-urls-taken:{run}:*"),
+        _beside("*", f"start-urls-dropped:{run}"),
+    ]
+
+
 def _partition(run: str, partition: int, name: str) -> str:
-    return f"crawl:{{{run}:p{partition}}}:{name}"
+    return f"crawl:{{{_tag(run, partition % STRIPES)}}}:p{partition}:{name}"
+
+
+def _page(run: str, stripe: Stripe, name: str) -> str:
+    return _run(run, name) if stripe is None else f"crawl:{{{_tag(run, stripe)}}}:{name}"
+
+
+@lru_cache(maxsize=4096)
+def _tag(run: str, stripe: int) -> str:
+    """Return the hash tag of a stripe: the first whose slot is near the middle of its part of all slots.
+
+    So stripes spread evenly over any number of masters; plain numbers would not.
+    """
+    middle = (2 * stripe + 1) * SLOTS // (2 * STRIPES)
+    for length in (2, 3, 4):
+        for letters in product(_LETTERS, repeat=length):
+            tag = f"{run}:{''.join(letters)}"
+            if abs(crc_hqx(tag.encode(), 0) % SLOTS - middle) <= _SLACK:
+                return tag
+    raise AssertionError(f"no tag for stripe {stripe} of {run}")
+
+
+def _beside(source: str, name: str) -> str:
+    """Return a key in the slot of the key *source*."""
+    tag = re.match(r"[^{]*\{([^}]+)\}", source)
+    return f"crawl:{{{tag[1] if tag else source}}}:{name}"
 
 
 def _address(run: str, ip: str, name: str) -> str:
@@ -236,25 +337,35 @@ def _run(run: str, name: str) -> str:
 def _document() -> str:
     sample = {
         "run": "RUN",
-        "partition": "N",
+        "partition": 0,
+        "stripe": None,
         "number": "I",
         "parser": "PARSER",
         "spider": "SPIDER",
+        "source": "SPIDER:start_urls",
+        "key": "crawl:{RUN:xx}:pages",
         "ip": "IP",
         "idempotency_key": "KEY",
+        "link": "ID",
+        "place": "PLACE",
     }
+    hidden = ("check_run_name", "stripe_of", "slot_of", "patterns")
     lines = [
         "# Keys in Redis",
         "",
         "Generated from `crawlproj/redisio/keys.py`.",
         "",
+        f"Partition N belongs to stripe N % {STRIPES}, and each stripe has a different `xx`.",
+        "In a Redis Cluster the keys of pages have that tag, too: `crawl:{RUN:xx}:pages`, not `crawl:{RUN}:pages`.",
+        "",
         "| key | type · what · lifetime |",
         "|---|---|",
     ]
     for name, function in inspect.getmembers(sys.modules[__name__], inspect.isfunction):
-        if name.startswith("_") or function.__module__ != __name__ or name == "check_run_name":
+        if name.startswith("_") or function.__module__ != __name__ or name in hidden:
             continue
         key = function(*(sample[parameter] for parameter in inspect.signature(function).parameters))
+        key = key.replace(f"{_tag('RUN', 0)}}}:p0", "RUN:xx}:pN")
         lines.append(f"| `{key}` | {(function.__doc__ or '').replace('|', '/')} |")
     return "\n".join(lines) + "\n"
 

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -58,16 +57,21 @@ class ProcessName:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a name. ``starting``: a shard that has not admitted all its seeds yet."""
+    """Who holds a name, and when it was renewed by the clock of Redis.
+
+    ``starting``: a shard that has not admitted all its seeds yet; ``cut_off``: one that reaches no site.
+    """
 
     process: ProcessName
     renewed_ms: int
     starting: bool = False
+    cut_off: bool = False
 
     @classmethod
     def decode(cls, held: bytes) -> Holder:
         values = json.loads(held.partition(b" ")[2])
-        return cls(ProcessName.read(values["process"]), values["renewed_ms"], values["starting"])
+        process, cut_off = ProcessName.read(values["process"]), values.get("cut_off", False)
+        return cls(process, values["renewed_ms"], values["starting"], cut_off)
 
 
 async def hold_name(
@@ -77,6 +81,7 @@ async def hold_name(
     ttl_ms: int,
     *,
     starting: bool = False,
+    cut_off: bool = False,
     figures: Mapping[str, object] | None = None,
     generation: int | None = None,
 ) -> Holder | None:
@@ -84,8 +89,9 @@ async def hold_name(
 
     *figures* are shown to users; see `runs.overview`. Raises SetBack if *generation* is given and over.
     """
-    holder = Holder(process, int(time.time() * 1000), starting)
-    record = json.dumps({**asdict(holder), "figures": dict(figures or {})}, separators=(",", ":"))
+    known = {"process": asdict(process), "starting": starting, "cut_off": cut_off}
+    known["figures"] = dict(figures or {})
+    record = json.dumps(known, separators=(",", ":"))
     held = await client.run("hold_name", [key], [process.instance, record, ttl_ms], generation=generation)
     return Holder.decode(held) if held else None
 

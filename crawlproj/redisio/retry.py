@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 #: How long one attempt may take before its connection is closed; doubled while attempts time out.
 ANSWER_S = 5.0
-#: The same at the start, where a person is waiting.
-FIRST_ANSWER_S = 1.5
 LONGEST_ANSWER_S = 60.0
 SHORTEST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -54,7 +52,7 @@ class Retry:
         Redis answered that it cannot serve yet.
         """
         clock = asyncio.get_running_loop().time
-        answer_s = FIRST_ANSWER_S if is_first else ANSWER_S
+        answer_s = ANSWER_S
         pause_s = 0.0
         me = object()
         try:

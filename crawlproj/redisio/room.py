@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Redis has room again at this part of the share from which on it is short of it: no flutter in between.
@@ -37,6 +38,17 @@ class Memory:
             f"is full: it uses {self.used / 1e6:,.1f} MB of {self.most / 1e6:,.1f} MB (maxmemory). "
             "Raise maxmemory, or delete a run that is not needed: scrapy runs --delete NAME"
         )
+
+
+def fullest(infos: Sequence[bytes]) -> Memory:
+    """Return the memory of the server with the least room, from the answers to ``INFO memory``.
+
+    If one has no limit, it is all that they use together.
+    """
+    known = [Memory.from_info(info) for info in infos]
+    if all(memory.most for memory in known):
+        return max(known, key=lambda memory: memory.share)
+    return Memory(sum(memory.used for memory in known))
 
 
 def info_fields(info: bytes) -> dict[str, str]:

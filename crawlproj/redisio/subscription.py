@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
@@ -25,9 +25,12 @@ class Subscription:
     Iterating may be cancelled (`asyncio.timeout` around `anext`) and resumed without losing a message.
     """
 
-    def __init__(self, retry: Retry, connection: AbstractConnection, channels: Sequence[str]) -> None:
+    def __init__(
+        self, retry: Retry, connect: Callable[[], AbstractConnection], channels: Sequence[str]
+    ) -> None:
         self._retry = retry
-        self._connection = connection
+        self._new_connection = connect
+        self._connection = connect()
         self._channels = channels
         #: When the last message came, or the last PING was sent.
         self._silent_since = 0.0
@@ -44,10 +47,10 @@ class Subscription:
                     answer = await self._connection.read_response(disconnect_on_error=False)
             except TimeoutError:
                 # A connection whose other end vanished is silent, too.
-                await self._disconnect() if self._is_pinged else await self._ping()
+                await self.disconnect() if self._is_pinged else await self._ping()
                 self._silent_since = clock()
             except (RedisError, OSError):
-                await self._disconnect()
+                await self.disconnect()
             else:
                 self._is_pinged = False
                 self._silent_since = clock()
@@ -59,6 +62,9 @@ class Subscription:
         return None
 
     async def _connect(self, answer_s: float) -> None:
+        # A new one each time: in a Redis Cluster the server it was connected to may be gone for good.
+        await self.disconnect()
+        self._connection = self._new_connection()
         [answer] = await exchange(self._connection, [("SUBSCRIBE", *self._channels)], answer_s)
         checked(answer, self._retry.where)
 
@@ -67,7 +73,7 @@ class Subscription:
         try:
             await self._connection.send_command("PING")
         except (RedisError, OSError):
-            await self._disconnect()
+            await self.disconnect()
 
-    async def _disconnect(self) -> None:
+    async def disconnect(self) -> None:
         await self._connection.disconnect(nowait=True)

@@ -4,15 +4,17 @@
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] leases   zset    number lane domain entry, scored by number
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
+-- KEYS[6] newcomers  list  time (ms), domain: of those never leased
 -- ARGV[1] owner  ARGV[2] now (ms; 0: the server's clock)  ARGV[3] how long it is owned without renewal (ms)
 -- ARGV[4] delay of a domain (ms)  ARGV[5] JSON object domain -> delay (ms)
 -- ARGV[6] owners, or processes (what is before the dot), known to be dead, each between spaces
--- ARGV[7] how long a request of an owner not known to be dead may be in flight (ms)
+-- ARGV[7] how long a request of an owner that we have not heard of may be in flight (ms)
 -- ARGV[8] now by the clock of the caller (ms)
 -- ARGV[9] the `until` of an owner that has not renewed it for as long as it may, by the caller's clock, or 0
 -- ARGV[10] whether the caller was the last owner, as far as it knows: 1, 0 also for the partition of a shard
 --          that is absent, or '' if it has just started
 -- ARGV[11] the run id of the Redis in which the run was created, '' if unknown
+-- ARGV[12] how long a request of an owner whose hold has expired may still be in flight (ms)
 -- returns {epoch, number of the last lease, leases returned, now,
 --          ms in which requests of others may be in flight},
 --         or {'', owner, ms until it is free, until}
@@ -41,15 +43,15 @@ local function rest(domain, least)
   state.next = math.max(tonumber(state.next), now + delay + least)
   return state
 end
-local flight = is_dead and 0 or tonumber(ARGV[7])
+local flight = is_dead and 0 or tonumber(ARGV[12])
 local others = owner ~= '' and flight or 0
 local leased = redis.call('ZREVRANGE', KEYS[4], 0, -1)
 for _, token in ipairs(leased) do
   local lane, domain, entry = read_lease(token)
-  redis.call('LPUSH', KEYS[5] .. lane .. ':' .. domain, entry)
   -- When the last request ended is unknown: of a dead owner not later than now, so a full delay is polite.
   local state = rest(domain, flight)
   state.out = 0
+  enqueue(KEYS[5], domain, state, lane, {entry}, true)
   redis.call('HSET', KEYS[3], domain, write_domain(state))
   if state.parked == '-' then
     redis.call('ZADD', KEYS[2], state.next, domain)
@@ -72,7 +74,14 @@ if ARGV[10] ~= '' then others = ARGV[10] == '0' and tonumber(ARGV[7]) or 0 end
 local least = math.max(others, 2000)
 -- Also those that are not known here any more.
 redis.call('HSET', KEYS[1], 'rested', now + least + ARGV[4])
-for _, domain in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+local names = redis.call('ZRANGE', KEYS[2], 0, -1)
+-- Newcomers, too: they may have been leased in what is lost.
+for _, text in ipairs(redis.call('LRANGE', KEYS[6], 0, -1)) do
+  local domain = string.match(text, ' (.*)')
+  if is_newcomer(read_domain(redis.call('HGET', KEYS[3], domain))) then names[#names + 1] = domain end
+end
+redis.call('DEL', KEYS[6])
+for _, domain in ipairs(names) do
   local state = rest(domain, least)
   redis.call('HSET', KEYS[3], domain, write_domain(state))
   redis.call('ZADD', KEYS[2], state.next, domain)

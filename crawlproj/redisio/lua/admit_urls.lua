@@ -4,6 +4,7 @@
 -- KEYS[3] domains  hash    domain -> state
 -- KEYS[4] seen     prefix  of sets of fingerprints, by bucket
 -- KEYS[5] queue    prefix  of lists of entries, by lane:domain
+-- KEYS[6] newcomers  list  time (ms), domain: of those never leased
 -- ARGV[1] now (ms; 0: as the owner last wrote it)  ARGV[2] URLs a domain may have (0: any)
 -- ARGV[3] wake channel  ARGV[4] wake message  ARGV[5] 1: also when Redis is full
 -- ARGV[6..] per domain: domain, count, then count times: mark, lane, entry
@@ -41,7 +42,7 @@ end
 starts[#starts + 1] = i + 2
 local states = call_in_parts('HMGET', KEYS[3], names)
 local admitted, parked, known, over = 0, 0, 0, 0
-local soonest, changed, ready = sleep, {}, {'NX'}
+local soonest, changed, ready, newcomers = sleep, {}, {'NX'}, {}
 for n, domain in ipairs(names) do
   -- Its state is read only if it is needed: most links of a page are known.
   local room, fresh, queues = math.huge, 0, {}
@@ -61,10 +62,8 @@ for n, domain in ipairs(names) do
     end
   end
   if fresh > 0 then
-    for lane, entries in pairs(queues) do
-      redis.call('RPUSH', KEYS[5] .. lane .. ':' .. domain, unpack(entries))
-    end
     local state = read_domain(states[n])
+    for lane, entries in pairs(queues) do enqueue(KEYS[5], domain, state, lane, entries) end
     state.admitted = state.admitted + fresh
     changed[#changed + 1], changed[#changed + 2] = domain, write_domain(state)
     admitted = admitted + fresh
@@ -75,13 +74,19 @@ for n, domain in ipairs(names) do
       local due = tonumber(state.next)
       if due < now then due = now end
       if due < soonest then soonest = due end
-      ready[#ready + 1], ready[#ready + 2] = due, domain
+      if not states[n] then
+        newcomers[#newcomers + 1] = due .. ' ' .. domain
+      elseif state.next ~= '0' then
+        ready[#ready + 1], ready[#ready + 2] = due, domain
+      end
     end
   end
 end
 if admitted == 0 then return {admitted, known, over} end
 call_in_parts('HSET', KEYS[3], changed)
-local woken = ready[2] and redis.call('ZADD', KEYS[2], unpack(ready)) > 0 and soonest < sleep
+call_in_parts('RPUSH', KEYS[6], newcomers)
+local woken = ready[2] and redis.call('ZADD', KEYS[2], unpack(ready)) > 0 or newcomers[1]
+woken = woken and soonest < sleep
 redis.call('HINCRBY', KEYS[1], 'waiting', admitted - parked)
 redis.call('HINCRBY', KEYS[1], 'admitted', admitted)
 redis.call('HINCRBY', KEYS[1], 'parked', parked)

@@ -1,13 +1,13 @@
 -- change_state: set the state of a run, if it can be reached from the current one, and notify its processes.
 -- KEYS[1] record  hash  state, reason; additions; since_ms, ran_ms: how long it has been running
--- ARGV[1] state  ARGV[2] reason  ARGV[3] now (ms)  ARGV[4] wake channel
+-- ARGV[1] state  ARGV[2] reason  ARGV[3] now (ms; 0: the server's clock)  ARGV[4] wake channel
 -- ARGV[5] how often work was added when the caller looked ('': whatever)
 -- ARGV[6..] the states it can be reached from
 -- returns the state before ('' for a deleted run);
 --         nothing is changed if that is not among ARGV[6..], or is ARGV[1];
 --         'added', with nothing changed, if work was added since ARGV[5]
 local record = redis.call('HMGET', KEYS[1], 'state', 'since_ms', 'ran_ms', 'additions')
-local before, now = record[1] or '', tonumber(ARGV[3])
+local before, now = record[1] or '', clock(ARGV[3])
 local may = false
 for i = 6, #ARGV do may = may or ARGV[i] == before end
 -- One that is in that state already keeps the reason it has.

@@ -16,7 +16,7 @@ for i = 3, #ARGV, 3 do
   local text = redis.call('HGET', KEYS[3], domain)
   local state = read_domain(text)
   if text and state.parked == '-' then
-    local size = count_waiting(KEYS[5], domain)
+    local size = count_waiting(KEYS[5], domain, state)
     state.parked = reason
     redis.call('ZREM', KEYS[2], domain)
     redis.call('ZADD', KEYS[4], lasts == '-1' and '+inf' or now + lasts, domain)

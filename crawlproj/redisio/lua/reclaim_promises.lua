@@ -1,5 +1,5 @@
 -- reclaim_promises: take back the pages promised to processes that died before they leased or returned them.
--- KEYS[1] counters  hash  promised: pages fetched, or leased; granted: all that ever were promised
+-- KEYS[1] promises  hash  promised: pages fetched, or leased; granted: all that ever were promised
 -- ARGV[1] promised and  ARGV[2] granted as they were read  ARGV[3] pages fetched then, none being leased
 -- returns 1, or 0 if pages were promised or returned meanwhile
 local now = redis.call('HMGET', KEYS[1], 'promised', 'granted')

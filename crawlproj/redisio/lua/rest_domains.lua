@@ -9,8 +9,10 @@ local now = partition_time(ARGV[1], meta[1], meta[2], meta[3], ARGV[2])
 write_when_full(KEYS[1])
 for i = 3, #ARGV, 2 do
   local state = read_domain(redis.call('HGET', KEYS[3], ARGV[i]))
+  -- A newcomer is one no more; of others, those that are in `ready` rest there.
+  local ways = state.waiting ~= '' and is_newcomer(state) and 'CH' or 'XX'
   state.next = math.max(tonumber(state.next), now + ARGV[i + 1])
   redis.call('HSET', KEYS[3], ARGV[i], write_domain(state))
-  redis.call('ZADD', KEYS[2], 'XX', state.next, ARGV[i])
+  redis.call('ZADD', KEYS[2], ways, state.next, ARGV[i])
 end
 return (#ARGV - 2) / 2

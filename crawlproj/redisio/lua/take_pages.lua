@@ -3,7 +3,7 @@
 -- KEYS[2] taken    list  of the parser's page envelopes
 -- KEYS[3] parsers  hash  parser -> heartbeat
 -- KEYS[4] counters hash  counter -> number
--- KEYS[5] run      hash  created_ms
+-- KEYS[5..] record  none, or the hash of the run: created_ms
 -- ARGV[1] parser  ARGV[2] pages it holds already  ARGV[3] most pages to take
 -- ARGV[4] bytes after which to stop
 -- returns {created_ms, the page envelopes behind those it holds}; refuses when the list was reclaimed
@@ -26,4 +26,6 @@ if length == held then
   end
   if bytes > 0 then redis.call('HINCRBY', KEYS[4], 'queued_bytes', -bytes) end
 end
-return {redis.call('HGET', KEYS[5], 'created_ms') or '', redis.call('LRANGE', KEYS[2], held, held + most - 1)}
+local record = unpack(KEYS, 5)
+local created = record and redis.call('HGET', record, 'created_ms') or ''
+return {created, redis.call('LRANGE', KEYS[2], held, held + most - 1)}

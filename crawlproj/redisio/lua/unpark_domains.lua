@@ -14,7 +14,7 @@ local freed, size = 0, 0
 for _, domain in ipairs(names) do
   if redis.call('ZREM', KEYS[4], domain) == 1 then
     local state = read_domain(redis.call('HGET', KEYS[3], domain))
-    local waiting = count_waiting(KEYS[5], domain)
+    local waiting = count_waiting(KEYS[5], domain, state)
     redis.call('HINCRBY', KEYS[1], 'parked:' .. state.parked, -1)
     if state.parked == 'byte_budget' then state.bytes = 0 end
     -- It may have been parked a moment ago, so it waits one more delay.
