@@ -18,9 +18,12 @@ class DomainState(NamedTuple):
     bytes: int
     #: Why it is parked; '': it is not.
     parked: str
+    #: Its URLs that wait, if they are few: a line each, the lane and the entry. More are in lists.
+    waiting: str
 
     @classmethod
     def decode(cls, text: str) -> DomainState:
-        *numbers, parked = text.split(" ")
+        line, _, waiting = text.partition("\n")
+        *numbers, parked = line.split(" ")
         due, out, fails, admitted, fetched, delay, size = map(int, numbers)
-        return cls(due, out, fails, admitted, fetched, delay, size, "" if parked == "-" else parked)
+        return cls(due, out, fails, admitted, fetched, delay, size, "" if parked == "-" else parked, waiting)

@@ -48,7 +48,8 @@ class Candidate:
 class Lease:
     """A URL leased to a shard. ``token`` identifies it in its partition.
 
-    ``fails`` and ``delay_ms`` are those of its domain when it was leased, which is due ``wait_ms`` later.
+    ``fails``, ``delay_ms`` and ``fetched`` (pages) are those of its domain when it was leased, which is due
+    ``wait_ms`` later.
     """
 
     token: bytes
@@ -64,15 +65,23 @@ class Lease:
     fails: int
     delay_ms: int
     wait_ms: int = 0
+    fetched: int = 0
 
     @classmethod
     def from_token(
-        cls, token: bytes, partition: int, epoch: str, fails: int = 0, delay_ms: int = 0, wait_ms: int = 0
+        cls,
+        token: bytes,
+        partition: int,
+        epoch: str,
+        fails: int = 0,
+        delay_ms: int = 0,
+        wait_ms: int = 0,
+        fetched: int = 0,
     ) -> Lease:
         number, lane, domain, entry = token.decode().split(" ", 3)
         depth, attempt, url, extra = decode_entry(entry, domain)
         place = (token, partition, epoch, int(number), int(lane), domain)
-        return cls(*place, depth, attempt, url, extra, fails, delay_ms, wait_ms)
+        return cls(*place, depth, attempt, url, extra, fails, delay_ms, wait_ms, fetched)
 
 
 def encode_entry(url: str, domain: str, depth: int, attempt: int, extra: Extra = NO_EXTRA) -> str:

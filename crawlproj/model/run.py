@@ -50,6 +50,11 @@ class RunPaths:
         return self.directory / "items"
 
     @property
+    def merges(self) -> Path:
+        """The notes of merged segments."""
+        return self.directory / "merges"
+
+    @property
     def deadletters(self) -> Path:
         return self.directory / "deadletters"
 

@@ -9,11 +9,10 @@ import re
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate, islice
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -21,10 +20,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.errors import BadArgument
+from crawlproj.model.segment_name import merged_ms, segment_of
+from crawlproj.storage.objects import Place, source_of, written_ns
 from crawlproj.storage.parquet import ParquetSink, plain_rows
 from crawlproj.storage.reader import DAMAGE, committed_files
 from crawlproj.storage.row import COLUMNS
-from crawlproj.storage.sink import Sink
+from crawlproj.storage.sink import SINKS, Sink
 
 #: Of a line; the text itself is read only for the lines that are returned, or searched.
 _COLUMNS = ("url", "domain", "status", "title", "fetched_at", "language", "body_bytes", "error")
@@ -44,6 +45,12 @@ class PageFilter:
     text: str = ""
     since: datetime | None = None
     until: datetime | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that say whether a page matches, but for the text."""
+        given = {"domain": self.domain, "status": self.status, "fetched_at": self.since or self.until}
+        return tuple(name for name, value in given.items() if value not in ("", None))
 
     def matches(self, row: dict[str, Any]) -> bool:
         wanted = self.text.lower()
@@ -67,7 +74,7 @@ class Browsed:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    path: Path
+    path: Place
     sink: type[Sink]
     written_ns: int
 
@@ -84,7 +91,7 @@ class _Segment:
 
 
 def browse(
-    directory: Path,
+    directory: Place,
     wanted: PageFilter,
     limit: int,
     cursor: str = "",
@@ -103,6 +110,9 @@ def browse(
     if cursor:
         written_ns, row, name = _decode(cursor)
         last = (written_ns, name)
+        is_gone = all(one.name != name for one in segments)
+        if is_gone and any(merged_ms(one.name) and one.order >= last for one in segments):
+            raise BadArgument("Segments were merged while you searched. Search again from the start.")
         # Nothing is left of a segment below its first row.
         segments = [one for one in segments if one.order < last or (row and one.order == last)]
         below = row if segments and segments[0].order == last else None
@@ -119,34 +129,38 @@ def browse(
     return found
 
 
-def find_page(directory: Path, page: str) -> dict[str, Any] | None:
+def find_page(directory: Place, page: str) -> dict[str, Any] | None:
     """Return all columns of a page by its id, as `browse` has it; None if there is none."""
     match = _PAGE.fullmatch(page)
     if match is None:
         return None
-    row = int(match[2])
-    for segment in _segments(directory):
-        if segment.name != match[1]:
-            continue
-        if segment.sink is ParquetSink:
-            with pq.ParquetFile(segment.path) as file:
+    segment, row = match[1], int(match[2])
+    for sink in SINKS.values():
+        path = directory / f"{segment}{sink.suffix}"
+        try:
+            if sink is not ParquetSink:
+                return next(islice(sink.read(path, COLUMNS), row, None), None)
+            with pq.ParquetFile(source_of(path)) as file:
                 group, start = _group_of(file, row)
                 if group is None:
                     return None
                 table = file.read_row_group(group, use_threads=False).slice(row - start, 1)
                 return next(plain_rows(table, COLUMNS))
-        return next(islice(segment.sink.read(segment.path, COLUMNS), row, None), None)
+        except FileNotFoundError:
+            # Not in this format.
+            continue
     return None
 
 
-def _segments(directory: Path) -> list[_Segment]:
+def _segments(directory: Place) -> list[_Segment]:
     """Return the segments, the newest first."""
     if not directory.is_dir():
         return []
     found = []
     for path, sink in committed_files(directory):
+        ms = merged_ms(segment_of(path.name))
         try:
-            found.append(_Segment(path, sink, path.stat().st_mtime_ns))
+            found.append(_Segment(path, sink, ms * 10**6 if ms else written_ns(path)))
         except FileNotFoundError:
             # Withdrawn or deleted a moment ago.
             continue
@@ -167,7 +181,7 @@ def _search(
     if segment.sink is not ParquetSink:
         yield _search_stream(segment, wanted, limit, below, found)
         return
-    with pq.ParquetFile(segment.path) as file:
+    with pq.ParquetFile(source_of(segment.path)) as file:
         starts = _starts(file)
         for group in reversed(range(file.num_row_groups)):
             start, end = starts[group], starts[group + 1]
@@ -191,28 +205,25 @@ def _search_group(
     if not _may_match(file, group, wanted):
         found.searched += len(rows)
         return rows.start
-    names = [name for name in _COLUMNS if name in file.schema_arrow.names]
-    table = file.read_row_group(group, columns=names, use_threads=False).slice(0, len(rows))
+    # Columns cost more than rows: most groups are judged by those that the filter names.
+    searched = ("url", "title", "text")
+    judged = ("url", *wanted.columns) if wanted.columns or not wanted.text else searched
+    table = _read(file, group, judged, len(rows))
     mask = _mask(table, wanted)
-    texts: pa.ChunkedArray | None = None
     if wanted.text and pc.any(mask).as_py() is not False:
-        texts = file.read_row_group(group, columns=["text"], use_threads=False)["text"].slice(0, len(rows))
-        hits = [
-            pc.match_substring(column, wanted.text, ignore_case=True)
-            for column in (table["url"], table["title"], texts)
-        ]
-        any_hit = pc.fill_null(hits[0], False)
-        for hit in hits[1:]:
-            any_hit = pc.or_(any_hit, pc.fill_null(hit, False))
+        any_hit = pa.scalar(False)
+        for column in (_read(file, group, searched, len(rows)) if wanted.columns else table).columns:
+            hits = pc.match_substring(column, wanted.text, ignore_case=True)
+            any_hit = pc.or_(any_hit, pc.fill_null(hits, False))
         mask = pc.and_(mask, any_hit)
     matching: list[int] = pc.indices_nonzero(mask).to_pylist()
     chosen = matching[::-1][: limit - len(found.lines)]
-    if chosen and texts is None:
-        texts = file.read_row_group(group, columns=["text"], use_threads=False)["text"]
-    lines = list(plain_rows(table.take(chosen), _COLUMNS)) if chosen else []
+    lines: list[dict[str, Any]] = []
+    if chosen:
+        table = _read(file, group, (*_COLUMNS, "text"), len(rows)).take(chosen)
+        lines = list(plain_rows(table, (*_COLUMNS, "text")))
     for at, line in zip(chosen, lines, strict=True):
-        assert texts is not None
-        found.lines.append(_line(segment, rows.start + at, line, texts[at].as_py(), wanted.text))
+        found.lines.append(_line(segment, rows.start + at, line, wanted.text))
     if len(found.lines) >= limit and chosen:
         last = rows.start + chosen[-1]
         found.searched += rows.stop - last
@@ -231,8 +242,7 @@ def _search_stream(
         if wanted.matches(row):
             last.append((number, row))
     for at, row in reversed(last):
-        text = row.pop("text")
-        found.lines.append(_line(segment, at, row, text, wanted.text))
+        found.lines.append(_line(segment, at, row, wanted.text))
     if len(last) == last.maxlen and last:
         found.searched += number + 1 - last[0][0]
         return last[0][0]
@@ -240,9 +250,9 @@ def _search_stream(
     return 0
 
 
-def _line(segment: _Segment, row: int, line: dict[str, Any], text: str | None, wanted: str) -> dict[str, Any]:
+def _line(segment: _Segment, row: int, line: dict[str, Any], wanted: str) -> dict[str, Any]:
     line["bytes"] = line.pop("body_bytes") or 0
-    text = text or ""
+    text = line.pop("text") or ""
     return {"id": f"{segment.name}.{row}", **line, "text_chars": len(text), "snippet": _snippet(text, wanted)}
 
 
@@ -252,6 +262,12 @@ def _snippet(text: str, wanted: str) -> str:
     start = max(0, at - _BEFORE_HIT_CHARS)
     shown = " ".join(text[start : start + _SNIPPET_CHARS].split())
     return f"{'… ' if start else ''}{shown}{' …' if start + _SNIPPET_CHARS < len(text) else ''}"
+
+
+def _read(file: pq.ParquetFile, group: int, names: Sequence[str], rows: int) -> pa.Table:
+    """Return the first *rows* of these columns; old files may not have all."""
+    known = [name for name in names if name in file.schema.names]
+    return file.read_row_group(group, columns=known, use_threads=False).slice(0, rows)
 
 
 def _mask(table: pa.Table, wanted: PageFilter) -> pa.ChunkedArray:
@@ -283,7 +299,7 @@ def _may_match(file: pq.ParquetFile, group: int, wanted: PageFilter) -> bool:
 
 def _has(file: pq.ParquetFile, group: int, name: str, least: Any, most: Any) -> bool:
     # They stand before all nested columns, so the position in the file is that in the schema.
-    column = file.metadata.row_group(group).column(file.schema_arrow.names.index(name))
+    column = file.metadata.row_group(group).column(file.schema.names.index(name))
     bounds = column.statistics
     if bounds is None or not bounds.has_min_max:
         return True

@@ -48,6 +48,11 @@ def format_of(path: Path) -> str:
     raise BadArgument(f"--output {str(path)!r}: the extension sets the format; use one of {EXTENSIONS}.")
 
 
+def part_of(path: Path) -> Path:
+    """Return the name of a file while this process writes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def new_file(path: Path, *, overwrite: bool) -> Iterator[PartFile]:
     """Yield a file that gets its name when the block ends without an error, and is removed otherwise.
@@ -58,7 +63,7 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[PartFile]:
         raise BadArgument(f"{str(path)!r} is not a regular file; leave out --output to write to a pipe.")
     if path.exists() and not overwrite:
         raise BadArgument(f"{str(path)!r} exists; add --overwrite to replace it.")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = part_of(path)
     file = None
     try:
         file = PartFile(part)

@@ -15,11 +15,13 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from crawlproj.errors import BadArgument, BadSegment
+from crawlproj.errors import BadSegment
 from crawlproj.model.records import Page
+from crawlproj.model.segment import FileMark
 from crawlproj.storage.jsonl import JsonlFile, lines_of
+from crawlproj.storage.objects import Place, source_of
 from crawlproj.storage.parquet import ParquetFile
-from crawlproj.storage.reader import DAMAGE, committed
+from crawlproj.storage.reader import DAMAGE, Places, committed, folders
 
 _READ_ROWS = 256
 
@@ -34,6 +36,9 @@ class ItemSink(Protocol):
     @property
     def bytes_written(self) -> int: ...
 
+    @property
+    def mark(self) -> FileMark: ...
+
     def add(self, page: Page) -> None:
         """Add the items of *page*."""
 
@@ -42,7 +47,7 @@ class ItemSink(Protocol):
     def abandon(self) -> None: ...
 
     @staticmethod
-    def read(path: Path) -> Iterator[str | bytes]:
+    def read(path: Place) -> Iterator[str | bytes]:
         """Yield the items of a closed file, as JSON."""
 
 
@@ -64,8 +69,8 @@ class ItemParquet(ParquetFile):
             self.groups.append((page.url, page.domain, fetched_at, page.shard, item))
 
     @staticmethod
-    def read(path: Path) -> Iterator[str]:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    def read(path: Place) -> Iterator[str]:
+        with pq.ParquetFile(source_of(path), page_checksum_verification=True) as file:
             for batch in file.iter_batches(_READ_ROWS, columns=["item"], use_threads=False):
                 yield from batch.column(0).to_pylist()
 
@@ -82,7 +87,7 @@ class ItemJsonl(JsonlFile):
             self.write_line(msgspec.json.encode(facts | {"item": msgspec.Raw(item)}))
 
     @staticmethod
-    def read(path: Path) -> Iterator[bytes]:
+    def read(path: Place) -> Iterator[bytes]:
         for line in lines_of(path):
             yield bytes(_line_decoder.decode(line).item)
 
@@ -102,18 +107,14 @@ def item_sinks(formats: Sequence[str]) -> list[type[ItemSink]]:
     return [sink for name, sink in ITEM_SINKS.items() if name in formats] or [ItemJsonl]
 
 
-def read_items(directory: str | Path) -> Iterator[dict[str, Any]]:
+def read_items(directory: Places) -> Iterator[dict[str, Any]]:
     """Yield every item that the spider of a run has scraped, as a dict, segment by segment.
 
-    *directory* is that of the run, ``DATA/runs/RUN``, or its ``items``. Segments still being written are
-    skipped. Raises BadSegment, with the file's name, for a damaged or unknown file.
+    *directory* is that of the run, ``DATA/runs/RUN``, or its ``items``; or a list of them, as for
+    `read_pages`. Segments still being written are skipped. Raises BadSegment, with the file's name, for a
+    damaged or unknown file.
     """
-    path = Path(directory)
-    if (path / "items").is_dir():
-        path /= "items"
-    if not path.is_dir():
-        raise BadArgument(f"{str(path)!r} is not a directory; items are in DATA/runs/RUN/items.")
-    for file, sink in committed(path, ITEM_SINKS.values()):
+    for file, sink in committed(folders(directory, "items"), ITEM_SINKS.values()):
         try:
             yield from map(msgspec.json.decode, sink.read(file))
         except DAMAGE as exc:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import zstandard
 
 from crawlproj.model.records import Page
+from crawlproj.storage.objects import Place, open_file
 from crawlproj.storage.partfile import PartFile
 from crawlproj.storage.row import PageRow, decode, encode, pick
 
@@ -38,7 +39,7 @@ class JsonlSink(JsonlFile):
         self.write_line(encode(row))
 
     @staticmethod
-    def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def read(path: Place, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(lines_of(path), 1):
             try:
                 row = decode(line)
@@ -47,12 +48,12 @@ class JsonlSink(JsonlFile):
             yield pick(row, columns)
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
+def lines_of(path: Place) -> Iterator[bytes]:
     """Yield the lines of a closed file. Raises ValueError when it is truncated."""
     # Not the library's stream_reader, which does not notice a truncated file.
     stream = zstandard.ZstdDecompressor().decompressobj()
     rest = b""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             *lines, rest = (rest + stream.decompress(chunk)).split(b"\n")
             yield from lines

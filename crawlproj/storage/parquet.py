@@ -12,6 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from crawlproj.model.records import Page
+from crawlproj.model.segment import FileMark
+from crawlproj.storage.objects import Place, source_of
 from crawlproj.storage.partfile import PartFile
 from crawlproj.storage.row import COLUMNS, PageRow
 
@@ -77,6 +79,16 @@ class RowGroups:
         if len(self._rows) >= _GROUP_ROWS or self._chars >= _GROUP_CHARS:
             self._write_group()
 
+    def extend(self, rows: pa.Table) -> None:
+        """Write *rows* in groups of their own."""
+        while len(rows):
+            group = rows.slice(0, _GROUP_ROWS)
+            # Of text there are about as many bytes as characters.
+            share = _GROUP_CHARS / max(1, group.nbytes)
+            group = group.slice(0, max(1, int(len(group) * min(1, share))))
+            self._writer.write_table(group, row_group_size=len(group))
+            rows = rows.slice(len(group))
+
     def close(self) -> None:
         if self._rows:
             self._write_group()
@@ -114,6 +126,13 @@ class ParquetFile:
     def bytes_written(self) -> int:
         return self._file.bytes_written
 
+    @property
+    def mark(self) -> FileMark:
+        return self._file.mark
+
+    def write(self, rows: pa.Table) -> None:
+        self.groups.extend(rows)
+
     def close(self) -> None:
         self.groups.close()
         self._file.sync_and_close()
@@ -128,17 +147,55 @@ class ParquetSink(ParquetFile):
         self.groups.append(msgspec.structs.astuple(row))
 
     @staticmethod
-    def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            version = (file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"none").decode()
-            if version not in _READABLE:
-                raise ValueError(
-                    f"schema version {version}, but this program reads {' and '.join(_READABLE)}"
-                )
+    def read(path: Place, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        with pq.ParquetFile(source_of(path), page_checksum_verification=True) as file:
+            _check_version(file)
             # An older file may lack a column.
             present = [name for name in columns if name in file.schema_arrow.names]
             for batch in file.iter_batches(_READ_ROWS, columns=present, use_threads=False):
                 yield from plain_rows(batch, columns)
+
+
+def read_tables(path: Place, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the row groups of a file, as *columns* of *schema*: those of an older release are converted."""
+    wanted = pa.schema([schema.field(name) for name in columns])
+    with pq.ParquetFile(source_of(path), page_checksum_verification=True) as file:
+        if schema is SCHEMA:
+            _check_version(file)
+        names = set(file.schema_arrow.names)
+        present = [name for name in columns if name in names]
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number, columns=present, use_threads=False)
+            yield pa.table(
+                [
+                    _without_map(group[field.name]).cast(field.type)
+                    if field.name in names
+                    else pa.nulls(len(group), field.type)
+                    for field in wanted
+                ],
+                wanted,
+            )
+
+
+def _check_version(file: pq.ParquetFile) -> None:
+    version = (file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"none").decode()
+    if version not in _READABLE:
+        raise ValueError(f"schema version {version}, but this program reads {' and '.join(_READABLE)}")
+
+
+def _without_map(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of lists in place of the maps of version 1."""
+    if not pa.types.is_map(column.type):
+        return column
+    lists = [
+        pa.ListArray.from_arrays(
+            chunk.offsets,
+            pa.StructArray.from_arrays([chunk.keys, chunk.items], ["name", "values"]),
+            mask=chunk.is_null() if chunk.null_count else None,
+        )
+        for chunk in (pa.concat_arrays([chunk]) for chunk in column.chunks)
+    ]
+    return pa.chunked_array(lists, SCHEMA.field("fields").type)
 
 
 def plain_rows(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -168,10 +225,10 @@ def without_maps(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def has_field_list(path: Path) -> bool:
+def has_field_list(path: Place) -> bool:
     """Whether the file has the column `fields`, as a list and not as the map of version 1."""
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(source_of(path))
     except (OSError, pa.ArrowException):
         # Damaged; whoever reads it says so.
         return False

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 from pathlib import Path
+
+from crawlproj.model.segment import FileMark
 
 #: The suffix of uncommitted files.
 PART = ".part"
@@ -20,6 +23,7 @@ class PartFile:
         self.path = path
         self.closed = False
         self.bytes_written = 0
+        self._sha256 = hashlib.sha256()
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, data: bytes) -> int:
@@ -28,8 +32,14 @@ class PartFile:
         while rest and not self.closed:
             written = os.write(self._fd, rest)
             self.bytes_written += written
+            self._sha256.update(rest[:written])
             rest = rest[written:]
         return len(data)
+
+    @property
+    def mark(self) -> FileMark:
+        """Return what was written, to be compared with the file later."""
+        return FileMark(self.bytes_written, self._sha256.hexdigest())
 
     def flush(self) -> None:
         """Do nothing; format writers call it."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Protocol
 
 from crawlproj.errors import StoreUnavailable
 from crawlproj.model.records import Page
+from crawlproj.model.segment import FileMark
+from crawlproj.model.segment_name import is_foreign, is_of_run, is_part, parser_of, segment_of
 from crawlproj.observe.crashpoints import passed
 from crawlproj.storage.items import ItemSink, item_sinks
 from crawlproj.storage.partfile import PART, WITHDRAWN, lock_file, lock_new_file, sync_directory
@@ -26,21 +29,48 @@ from crawlproj.storage.sink import SINKS, Sink
 
 logger = logging.getLogger(__name__)
 
-#: Parser, run and number; files of earlier releases name no run. Withdrawn ones do not match.
-_NAME = re.compile(
-    r"(?P<base>(?P<parser>.+?)(?:-r(?P<run>[0-9a-f]+))?-\d{6,})\.[^/]+?(?P<part>\.part)?(?<!\.withdrawn)"
-)
 #: Less free space would not last for the next row group.
 _ROOM_BYTES = 1 << 20
+
+
+class Destination(Protocol):
+    """Where closed segments go: the files of one are named ``pages/NAME.SUFFIX``, or ``items/...``."""
+
+    async def stage(self, parts: Sequence[Path]) -> None:
+        """Return when *parts* are durable where no reader looks. Raises OSError or StoreUnavailable."""
+
+    async def publish(self, part: Path) -> None:
+        """Show a recorded file to readers; repeating it is safe. Raises OSError or StoreUnavailable."""
+
+    async def check(self) -> None:
+        """Raise StoreUnavailable unless segments can be published now."""
+
+
+class Disk:
+    """The directory itself: a file is published by renaming it."""
+
+    async def stage(self, parts: Sequence[Path]) -> None:
+        # The directory entries must be on disk before the record is.
+        for directory in {part.parent for part in parts}:
+            sync_directory(directory)
+
+    async def publish(self, part: Path) -> None:
+        _rename(part)
+        passed("file_renamed")
+        sync_directory(part.parent)
+
+    async def check(self) -> None:
+        """Do nothing: `SegmentWriter` writes here itself."""
 
 
 class SegmentWriter:
     """Writes the segments of one parser, one after the other.
 
-    *parser* must be a name no earlier process used in this directory; segments are numbered from 1. *run_id*
-    is different for an earlier run of the same name. *formats* are names of `SINKS`. Items go to
-    *items_directory*, under the same base name. When a method raises
-    StoreUnavailable, nothing was recorded: `discard`, wait until `check_room` passes, and start again.
+    *parser* must be a name no earlier process used in this directory; segments are numbered from 1, or by
+    *numbers* that several writers share. *run_id* is different for an earlier run of the same name. *formats*
+    are names of `SINKS`. Items go to *items_directory*, under the same base name. Segments are built in
+    *directory*, and published there or in another *destination*. When a method raises StoreUnavailable,
+    nothing was recorded: `discard`, wait until `check_room` passes, and start again.
     """
 
     def __init__(
@@ -51,15 +81,19 @@ class SegmentWriter:
         *,
         items_directory: Path | None = None,
         run_id: int = 0,
+        destination: Destination | None = None,
         clock: Callable[[], float] = time.monotonic,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self._directory = directory
+        self._destination = destination or Disk()
         self._parser = parser
         self._run = f"-r{run_id:x}" if run_id else ""
         self._kinds = [SINKS[name] for name in formats]
         self._items_directory = items_directory or directory.with_name("items")
         self._item_kinds = item_sinks(formats)
         self._clock = clock
+        self._numbers = numbers or count(1)
         self._number = 0
         self._since_s = 0.0
         #: The files of the open segment.
@@ -69,7 +103,7 @@ class SegmentWriter:
         #: Of the open segment's files, closed or not: nobody removes them while this parser lives.
         self._locks: list[int] = []
         self._is_open = self._is_closed = False
-        #: Files of recorded segments that could not be renamed yet.
+        #: Files of recorded segments that could not be published yet.
         self._unnamed: list[Path] = []
         #: Pages added to the open segment, with a row or only with items.
         self.rows = 0
@@ -83,6 +117,13 @@ class SegmentWriter:
     def bytes(self) -> int:
         """Bytes of the open segment on disk, all formats, without the row group still in memory."""
         return sum(sink.bytes_written for sink in self._files)
+
+    @property
+    def marks(self) -> dict[str, FileMark]:
+        """The files of the open segment by their paths in the directory of the run; whole once closed."""
+        pages = {f"{self._directory.name}/{self.name}{sink.suffix}": sink.mark for sink in self._sinks}
+        folder = self._items_directory.name
+        return pages | {f"{folder}/{self.name}{sink.suffix}": sink.mark for sink in self._item_sinks}
 
     @property
     def age_s(self) -> float:
@@ -108,12 +149,13 @@ class SegmentWriter:
         passed("row_appended")
 
     async def commit(self, record: Callable[[str, int], Awaitable[None]]) -> None:
-        """Close the open segment, if any, *record* its name and rows, and rename its files.
+        """Close the open segment, if any, *record* its name and rows, and publish its files.
 
         When *record* raises, the ``.part`` files stay, since only the record knows whether they count;
         committing again is safe if recording is. Once recorded, nothing is raised: files that cannot be
-        renamed now are renamed later, here or by `recover`.
+        published now are published later, here or by `recover`.
         """
+        await self._publish_rest()
         if not self._is_open:
             return
         passed("commit_begun")
@@ -122,19 +164,14 @@ class SegmentWriter:
                 for sink in self._files:
                     sink.close()
                     passed("file_closed")
-                # The directory entries must be on disk before the record is.
-                for directory in {part.parent for part in self._parts}:
-                    sync_directory(directory)
+                await self._destination.stage(self._parts)
             self._is_closed = True
         passed("files_synced")
         await record(self.name, self.rows)
         passed("segment_recorded")
         self._unnamed += self._parts
         self._forget()
-        try:
-            self._name_files()
-        except OSError as exc:
-            logger.error("cannot rename a committed segment, will retry: %s", exc)
+        await self._publish_rest()
 
     def discard(self) -> None:
         """Discard the open segment: its pages will be parsed again. Never raises.
@@ -154,13 +191,13 @@ class SegmentWriter:
     def start_over(self, parser: str) -> None:
         """Continue under the name *parser*, without the open segment.
 
-        Files that could not be renamed yet are left to `recover`: their record may be lost.
+        Files that could not be published yet are left to `recover`: their record may be lost.
         """
         self.discard()
         self._unnamed.clear()
         self._parser = parser
 
-    def check_room(self) -> None:
+    async def check_room(self) -> None:
         """Raise StoreUnavailable unless pages can be written now."""
         with self._disk_errors():
             self._directory.mkdir(parents=True, exist_ok=True)
@@ -170,11 +207,11 @@ class SegmentWriter:
                 while rest:
                     rest = rest[probe.write(rest) :]
                 os.fsync(probe.fileno())
-            self._name_files()
+            await self._destination.check()
+            await self._publish()
 
     def _begin(self) -> None:
-        self._name_files()
-        self._number += 1
+        self._number = next(self._numbers)
         self._since_s = self._clock()
         self._is_open = True
 
@@ -211,14 +248,16 @@ class SegmentWriter:
         self._parts, self._sinks, self._item_sinks, self._locks, self.rows = [], [], [], [], 0
         self._is_open = self._is_closed = False
 
-    def _name_files(self) -> None:
+    async def _publish_rest(self) -> None:
+        try:
+            await self._publish()
+        except (OSError, StoreUnavailable) as exc:
+            logger.error("cannot publish a committed segment, will retry: %s", exc)
+
+    async def _publish(self) -> None:
         while self._unnamed:
-            part = self._unnamed[0]
-            _rename(part)
+            await self._destination.publish(self._unnamed[0])
             del self._unnamed[0]
-            passed("file_renamed")
-            if not self._unnamed or self._unnamed[0].parent != part.parent:
-                sync_directory(part.parent)
             if not self._unnamed:
                 passed("segment_published")
 
@@ -238,24 +277,29 @@ def unfinished(directory: Path) -> list[Path]:
     return sorted(directory.glob("*" + PART))
 
 
-def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection[str]) -> None:
+def recover(
+    parts: Iterable[Path], living: Collection[str], recorded: Collection[str], *, is_stored: bool = False
+) -> None:
     """Rename the *parts* that are recorded; remove the others if their parser is dead, and not only silent.
 
+    *is_stored*: they were copied to a store before they were recorded, so these are removed, too.
     The arguments must have been read in this order: `unfinished` first, then the *living* parsers, then the
     *recorded* segments. In any other order the open segment of a parser that just started or committed would
     look abandoned. Raises StoreUnavailable when the directory is not writable.
     """
     for part in parts:
-        match = _NAME.fullmatch(part.name)
-        if not match or not match["part"]:
+        segment = segment_of(part.name)
+        if not segment or not is_part(part.name):
             logger.warning("ignoring a file that is not a segment: %s", part)
             continue
         try:
-            if match["base"] in recorded:
-                if _rename(part):
+            if segment in recorded:
+                if is_stored:
+                    part.unlink(missing_ok=True)
+                elif _rename(part):
                     sync_directory(part.parent)
                     logger.warning("recovered a committed segment: %s", part.name)
-            elif match["parser"] not in living and (lock := lock_file(part)) is not None:
+            elif parser_of(part.name) not in living and (lock := lock_file(part)) is not None:
                 try:
                     part.unlink(missing_ok=True)
                 finally:
@@ -275,21 +319,23 @@ def recover(parts: Iterable[Path], living: Collection[str], recorded: Collection
 
 def published(directory: Path, run_id: int) -> list[Path]:
     """Return the committed files of a run, without those of earlier runs of the same name."""
-    found = ((path, _NAME.fullmatch(path.name)) for path in directory.glob("*-r*"))
-    run = f"{run_id:x}"
-    return [path for path, match in found if match and match["run"] == run and not match["part"]]
+    found = directory.glob("*-r*")
+    return [path for path in found if is_of_run(path.name, run_id) and not path.name.endswith(PART)]
 
 
 def foreign(directory: Path, run_id: int) -> list[Path]:
     """Return the committed files of other runs of the same name. Files of earlier releases name no run."""
-    found = ((path, _NAME.fullmatch(path.name)) for path in directory.glob("*-r*"))
-    ours = (None, f"{run_id:x}")
-    return [path for path, match in found if match and match["run"] not in ours and not match["part"]]
+    return [path for path in directory.glob("*-r*") if is_foreign(path.name, run_id)]
+
+
+def remove(part: Path) -> None:
+    """Remove a file whose content is in a store."""
+    part.unlink(missing_ok=True)
 
 
 def segments_in(directory: Path) -> set[str]:
     """Return the names of the segments that have a file in *directory*, renamed or not."""
-    return {match["base"] for path in directory.glob("*") if (match := _NAME.fullmatch(path.name))}
+    return {name for path in directory.glob("*") if (name := segment_of(path.name))}
 
 
 def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
@@ -299,8 +345,8 @@ def withdraw(files: Iterable[Path], recorded: Collection[str]) -> None:
     StoreUnavailable when the directory is not writable.
     """
     for file in files:
-        match = _NAME.fullmatch(file.name)
-        if not match or match["base"] in recorded:
+        segment = segment_of(file.name)
+        if not segment or segment in recorded:
             continue
         try:
             file.rename(file.with_name(file.name + WITHDRAWN))

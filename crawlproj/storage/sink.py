@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from crawlproj.model.records import Page
+from crawlproj.model.segment import FileMark
 from crawlproj.storage.jsonl import JsonlSink
+from crawlproj.storage.objects import Place
 from crawlproj.storage.parquet import ParquetSink
 from crawlproj.storage.row import PageRow
 from crawlproj.storage.warc import WarcSink
@@ -24,6 +26,10 @@ class Sink(Protocol):
     def bytes_written(self) -> int:
         """Return the bytes in the file, without what is still in memory."""
 
+    @property
+    def mark(self) -> FileMark:
+        """Return what was written; the whole file once it is closed."""
+
     def append(self, row: PageRow, page: Page) -> None:
         """Add a page. Raises OSError when the disk is full; the file is then unusable."""
 
@@ -34,7 +40,7 @@ class Sink(Protocol):
         """Close the file as it is, even after an error. Never raises."""
 
     @staticmethod
-    def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def read(path: Place, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of a closed file. Raises one of `reader.DAMAGE` when it is damaged."""
 
 

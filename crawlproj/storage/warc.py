@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha1
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
 import msgspec
 
 from crawlproj.model.records import Page
+from crawlproj.storage.objects import Place, open_file
 from crawlproj.storage.partfile import PartFile
 from crawlproj.storage.row import SCHEMA_VERSION, PageRow, decode, encode, pick
 
@@ -67,9 +67,9 @@ class WarcSink(PartFile):
         return info_record(self.path.name.removesuffix(".part"), run)
 
     @staticmethod
-    def read(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    def read(path: Place, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         text = None
-        with gzip.open(path) as file:
+        with open_file(path) as opened, gzip.open(opened) as file:
             records = _records(cast("BinaryIO", file))
             _, info = next(records, ({}, b""))
             if f"crawlproj-schema: {SCHEMA_VERSION}\r\n".encode() not in info:
@@ -97,8 +97,8 @@ def records_without_response(row: PageRow) -> bytes:
     return b"".join(_extracted(row))
 
 
-def page_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of each page of a file, as the gzip members they are."""
+def page_records(path: Place) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the records of each page of a file, as the gzip members they are, and its row as JSON."""
     page: list[bytes] = []
     for member, record in _members(path):
         kind = _KIND.search(record)
@@ -107,15 +107,15 @@ def page_records(path: Path) -> Iterator[bytes]:
         if kind[1] != b"warcinfo":
             page.append(member)
         if kind[1] == b"metadata":
-            yield b"".join(page)
+            yield b"".join(page), record.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n\r\n")
             page.clear()
     if page:
         raise ValueError("the file is truncated")
 
 
-def _members(path: Path) -> Iterator[tuple[bytes, bytes]]:
+def _members(path: Place) -> Iterator[tuple[bytes, bytes]]:
     """Yield each gzip member of a file, compressed and plain."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         rest = file.read(_CHUNK_BYTES)
         while rest:
             inflater, member, plain = zlib.decompressobj(16 + zlib.MAX_WBITS), [], []
