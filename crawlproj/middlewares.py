@@ -87,7 +87,7 @@ class RetryLater(DomainFeedback):
 
     def _end(self, request: Request, settlement: Settlement, answer: Answer) -> None:
         dispatcher, lease, ending = self._feed.dispatcher, settlement.lease, ending_of(answer)
-        if dispatcher.is_outage(lease.domain, ending):
+        if dispatcher.is_outage(lease.domain, ending, lease.url):
             dispatcher.put_off(lease, OUTAGE_WAIT_S)
             raise RetriedLater(f"{request.url} is retried later (no site is reachable)")
         if dispatcher.request_ended(lease, ending, len(answer.body)):

@@ -38,6 +38,8 @@ _TLS_VERSIONS = {
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
 #: Methods that announce the length of their body even if there is none.
+#: How long a connection that is only tried may take.
+_TRY_S = 5.0
 _BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 #: Written by us, or meant for a proxy.
 _OWN_HEADERS = frozenset({b"Host", b"Content-Length", b"Transfer-Encoding", b"Proxy-Authorization"})
@@ -195,6 +197,14 @@ class HttpClient:
                 "(logged once)",
                 extra={"url": url, "loss": loss},
             )
+
+    async def reaches(self, url: str) -> bool:
+        """Whether a connection to the server of *url* can be made. Nothing is requested."""
+        try:
+            await self.pool.try_connect(target_of(url).origin, asyncio.get_running_loop().time() + _TRY_S)
+        except Exception:  # noqa: BLE001  # whatever it is, there is no connection
+            return False
+        return True
 
     async def close(self) -> None:
         await self.pool.close()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
-from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
+from scrapy.exceptions import DownloadTimeoutError
 
 from crawlproj.config import Config
-from crawlproj.download.errors import HeaderTimeoutError, IdleTimeoutError, NoAnswerError, TotalTimeoutError
+from crawlproj.download.errors import (
+    ConnectionLostError,
+    HeaderTimeoutError,
+    IdleTimeoutError,
+    NoAnswerError,
+    TotalTimeoutError,
+)
 from crawlproj.download.wire import Head, ResponseParser
 from crawlproj.observe.crashpoints import passed
 
@@ -20,6 +28,9 @@ DRAIN_BYTES = 65536
 DRAIN_S = 0.5
 #: How precisely time limits are enforced.
 _TICK_S = 0.02
+#: Values of SO_LINGER: a close discards what was not sent yet, or delivers it first (the default).
+_DISCARD = struct.pack("ii", 1, 0)
+_DELIVER = struct.pack("ii", 0, 0)
 
 
 class Origin(NamedTuple):
@@ -118,6 +129,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._done: asyncio.Future[str | None] | None = None
         self._sent_s = 0.0
+        #: Whether the server has seen every request: it has begun to answer the last one.
+        self._is_answered = False
 
     @property
     def certificate(self) -> bytes | None:
@@ -142,6 +155,7 @@ class Connection(asyncio.Protocol):
         self._sent_s = self._loop.time()
         #: When the last byte arrived; None: none yet.
         self._received_s: float | None = None
+        self._is_answered = False
         self._done = self._loop.create_future()
         self._transport.write(request)
         passed("request_sent")
@@ -164,14 +178,29 @@ class Connection(asyncio.Protocol):
         if self.is_open:
             self.is_open = False
             self.keep_s = 0.0
+            if self._is_answered:
+                self._set_linger(_DELIVER)
             self._transport.abort()
             self._on_close(self)
+
+    def abort(self, error: Exception) -> None:
+        """End the exchange in progress, if there is one, with *error*."""
+        done = self._done
+        if done is not None and not done.done():
+            self.close()
+            done.set_exception(error)
 
     # --- what the transport calls ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
+        # From the start, not when a request is aborted: it holds for a killed process, too. The kernel would
+        # deliver the request of a closed socket when a cut link is back, too soon after that of others.
+        self._set_linger(_DISCARD)
+
+    def _set_linger(self, how: bytes) -> None:
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, how)
 
     def resume_writing(self) -> None:
         # A large request was sent: the time limit for the headers starts now.
@@ -184,6 +213,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._received_s = self._loop.time()
+        self._is_answered = True
         try:
             self._take(data)
         except Exception as error:  # noqa: BLE001 (the caller gets it, also what a signal handler raised)
@@ -261,7 +291,7 @@ class Connection(asyncio.Protocol):
             elif parser.head is not None:
                 done.set_result(parser.loss or f"the connection was lost ({error})")
             elif self._received_s is not None:
-                done.set_exception(DownloadFailedError("The connection was closed in the response headers."))
+                done.set_exception(ConnectionLostError("The connection was closed in the response headers."))
             else:
                 done.set_exception(NoAnswerError(f"The connection was closed without a response ({error})."))
         self.close()

@@ -47,7 +47,7 @@ def ending_of(answer: Answer) -> Ending:
     error = answer.error
     if error is None:
         retry_after = answer.header(b"Retry-After")
-        wait_s = retry_after_s(retry_after, time.time()) if retry_after else None
+        wait_s = retry_after_s(retry_after, answer.header(b"Date")) if retry_after else None
         return Ending(answer.status, answer.latency_s, wait_s)
     if isinstance(error, _UNWANTED):
         return Ending()
@@ -64,14 +64,23 @@ def error_name(error: BaseException | None) -> str:
     return name or "unknown"
 
 
-def retry_after_s(header: bytes, now_s: float) -> float | None:
-    """Return the seconds a Retry-After header asks for, given as a number or as a date."""
+def retry_after_s(header: bytes, date: bytes = b"") -> float | None:
+    """Return the seconds a Retry-After header asks for, given as a number or as a date.
+
+    A date counts from the *date* of the response: the server's clock and ours may differ.
+    """
     header = header.strip()
     # On bytes: some Unicode digits, such as '²', are not numbers.
     if header.isdigit():
         return float(header)
-    text = header.decode("latin-1")
+    if (until_s := _timestamp_of(header)) is None:
+        return None
+    now_s = _timestamp_of(date)
+    return max(0.0, until_s - (time.time() if now_s is None else now_s))
+
+
+def _timestamp_of(date: bytes) -> float | None:
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
+        return parsedate_to_datetime(date.decode("latin-1")).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None

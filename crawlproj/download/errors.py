@@ -29,6 +29,14 @@ class CertificateError(TlsError):
     """The server's certificate is not for this host, has expired, or is not trusted."""
 
 
+class ConnectionFailedError(DownloadFailedError):
+    """No connection could be made, for a reason that has no name of its own: no route, for instance."""
+
+
+class ConnectionLostError(DownloadFailedError):
+    """The connection was closed within the response headers."""
+
+
 class NoAnswerError(DownloadFailedError):
     """The connection was closed before the first byte of the response."""
 
@@ -45,6 +53,10 @@ class AddressBusyError(PutOffError):
     def __init__(self, address: str, wait_s: float) -> None:
         super().__init__(f"{address} is due in {wait_s:g} s (CRAWL_IP_DELAY).")
         self.wait_s = wait_s
+
+
+class LapsedError(PutOffError):
+    """We may own its domain no more: our hold was not renewed in time."""
 
 
 class StaleConnectionError(PutOffError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
 from scrapy.exceptions import DownloadConnectionRefusedError, DownloadFailedError
@@ -18,7 +19,9 @@ from crawlproj.download.connection import Connection, DeadlineTimer, Origin, Rec
 from crawlproj.download.errors import (
     AddressBusyError,
     CertificateError,
+    ConnectionFailedError,
     ConnectTimeoutError,
+    LapsedError,
     NoAnswerError,
     StaleConnectionError,
     TlsError,
@@ -62,6 +65,8 @@ class Pool:
         self._by_origin: dict[Origin, list[Connection]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._timer = DeadlineTimer()
+        #: Asked before a request is sent; it may have waited for its connection.
+        self.may_send: Callable[[], bool] = lambda: True
 
     @property
     def open_connections(self) -> int:
@@ -103,6 +108,9 @@ class Pool:
         if connection is None:
             connection = await self._connect(origin, deadline_s, visit)
         try:
+            if not self.may_send():
+                connection.close()
+                raise LapsedError(f"{origin.host} may have another owner by now.")
             loss = await connection.exchange(request, receiver, is_head=is_head, deadline_s=deadline_s)
         except NoAnswerError as error:
             if is_new or not may_repeat:
@@ -114,6 +122,15 @@ class Pool:
         if connection.keep_s:
             self._keep(connection)
         return loss
+
+    async def try_connect(self, origin: Origin, deadline_s: float) -> None:
+        """Connect and close. Raises as a request would."""
+        (await self._connect(origin, deadline_s, None)).close()
+
+    def abort_exchanges(self, error: Exception) -> None:
+        """End what is in flight with *error*; nothing of it is delivered any more."""
+        for connection in list(self._open):
+            connection.abort(error)
 
     async def close(self) -> None:
         """Close every connection. An exchange in progress ends as if the server had closed it."""
@@ -245,7 +262,7 @@ class Pool:
             raise TlsError(f"{where}: {error}.") from error
         # ValueError: a name that TLS cannot encode.
         except (OSError, ValueError) as error:
-            raise DownloadFailedError(f"{where}: {error}.") from error
+            raise ConnectionFailedError(f"{where}: {error}.") from error
         self._open.add(connection)
         return connection
 

@@ -7,6 +7,7 @@ import logging
 from crawlproj.frontier.pressure import QueueLimits, QueuePressure
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.stripes import read_hash, read_page_queue
 from crawlproj.redisio.watch import RoomWatch
 
 logger = logging.getLogger(__name__)
@@ -35,10 +36,7 @@ class Backlog:
         """Read both if that is due; returns which limit has been passed, as `QueuePressure.update` does."""
         if not self._pressure.is_stale(now_s):
             return ""
-        queued, size = await self._client.pipeline(
-            [("LLEN", keys.pages(self._run)), ("HGET", keys.page_counters(self._run), "queued_bytes")]
-        )
-        pages, queued_bytes = int(queued), int(size or 0)
+        pages, queued_bytes = await read_page_queue(self._client, self._run)
         unstored = pages + await self._held() if await self._room.is_short() else None
         level = self._pressure.update(pages, queued_bytes, now_s, unstored_when_short=unstored)
         if level in _MESSAGES:
@@ -47,9 +45,10 @@ class Backlog:
 
     async def _held(self) -> int:
         """Return how many pages parsers have taken and not stored yet."""
-        parsers = await self._client.command("HKEYS", keys.parsers(self._run))
-        return sum(
-            await self._client.pipeline(
-                [("LLEN", keys.pages_taken(self._run, name.decode())) for name in parsers]
-            )
-        )
+        parsers = await read_hash(self._client, self._run, keys.parsers)
+        lengths = [
+            ("LLEN", keys.pages_taken(self._run, name, stripe))
+            for name in parsers
+            for stripe in self._client.stripes
+        ]
+        return sum(await self._client.pipeline(lengths))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, encode_entry, lane_of
@@ -11,6 +12,16 @@ from crawlproj.model.urls import domain_of, origin_of
 
 #: Candidates per script call; more would block other clients for too long.
 _ADMIT_BATCH = 500
+
+
+@dataclass(slots=True, frozen=True)
+class Admitted:
+    """What became of candidates."""
+
+    new: int = 0
+    seen: int = 0
+    over_budget: int = 0
+    out_of_scope: int = 0
 
 
 def grouped(candidates: Iterable[Candidate], partitions: int) -> Iterable[tuple[int, list[str | int]]]:

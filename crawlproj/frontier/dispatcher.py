@@ -19,7 +19,7 @@ from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.model.urls import origin_of
 from crawlproj.observe.crashpoints import passed
 from crawlproj.observe.metrics import Metrics
-from crawlproj.politeness.outage import Outage
+from crawlproj.politeness.outage import Egress, Outage
 from crawlproj.politeness.pacing import Ending, Pacer, Trouble
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 OUTAGE_WAIT_S = 30.0
 #: How long a domain waits at most for the robots.txt of one of its hosts; its other hosts may be fine.
 _ROBOTS_WAIT_S = 60.0
+#: For how long what was sent into a cut link may still arrive, its abort right behind it: Linux keeps
+#: packets for a neighbour that does not answer for three seconds.
+_HELD_BACK_S = 3.0
 #: Domains that become due within this time share one wake-up.
 _WAKE_S = 0.01
 #: Why a domain is parked: too many requests in a row failed.
@@ -40,7 +43,8 @@ class Dispatcher:
     """Hands out leases whose domain may be requested, and takes their settlements.
 
     *failure_page* makes the page of a URL that is settled without a request. *batch* leases are held at most;
-    a domain that rests longer than *chain_s* keeps nothing in memory. *on_work* is called when there may be
+    a domain that rests longer than *chain_s* keeps nothing in memory. When all requests fail for *egress_s*,
+    `egress` says so. *on_work* is called when there may be
     something to take.
     """
 
@@ -55,6 +59,7 @@ class Dispatcher:
         on_work: Callable[[], None],
         failure_page: Callable[[Lease, str], bytes] = lambda lease, reason: b"",
         metrics: Metrics | None = None,
+        egress_s: float = math.inf,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self.pacer = pacer
@@ -68,18 +73,39 @@ class Dispatcher:
         self.rests = Rests()
         #: Until when this shard may fetch: after that it may have been replaced.
         self.owned_until_s = -math.inf
+        #: When what is in flight then must have ended.
+        self.lapses_at_s = math.inf
         self.is_paused = self.is_closing = False
         self.on_work = on_work
         #: Called when something waits to be sent to Redis; the feed's to set.
         self.on_change: Callable[[], None] = lambda: None
+        #: Called when nothing may be in flight any more: somebody else may fetch from our domains.
+        self.on_lapse: Callable[[], None] = lambda: None
+        self._lapse: asyncio.TimerHandle | None = None
         self._batch = batch
         self._chain_s = chain_s
         self._max_attempts = max_attempts
         self._failure_page = failure_page
         self._outage = Outage()
+        self.egress = Egress(egress_s)
         self._is_network_down = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0
+
+    def hold(self, owned_until_s: float, lapses_at_s: float) -> None:
+        """Fetch until *owned_until_s*, with nothing in flight from *lapses_at_s* on, unless called again."""
+        self.owned_until_s, self.lapses_at_s = owned_until_s, lapses_at_s
+        if self._lapse is not None:
+            self._lapse.cancel()
+        in_s = max(0.0, lapses_at_s - self.clock())
+        self._lapse = asyncio.get_running_loop().call_later(in_s, self._end_hold)
+
+    def _end_hold(self) -> None:
+        if self.pacer.domains_in_flight():
+            logger.warning(
+                "no renewal reached Redis in time; aborting requests in flight before our hold expires"
+            )
+        self.on_lapse()
 
     # -- a lease's way --
 
@@ -93,9 +119,8 @@ class Dispatcher:
         # A shard that could not renew its hold in time may have been replaced: it must not fetch.
         if self.is_closing or self.is_paused or now_s >= self.owned_until_s or self.leases.is_full:
             return None
-        give_up = self.pacer.rules.give_up
         while (lease := self.pacer.take(now_s)) is not None:
-            verdict = self.gate.judge(lease, now_s, is_back=0 < give_up <= lease.fails)
+            verdict = self.gate.judge(lease, now_s, is_back=self.pacer.was_parked(lease))
             if isinstance(verdict, RobotsFetch):
                 self.pacer.fetch_robots_first(lease)
                 return verdict
@@ -120,13 +145,15 @@ class Dispatcher:
         self.arm_timer(now_s)
         return None
 
-    def is_outage(self, domain: str, ending: Ending) -> bool:
+    def is_outage(self, domain: str, ending: Ending, url: str = "") -> bool:
         """Record how a request ended. Returns whether our own network is down: put it off then."""
         now_s = self.clock()
         if not ending.error:
+            self.egress.answered(url)
             if self._outage.answered(now_s):
                 logger.warning("sites answer again")
             return False
+        self.egress.failed(domain, url, now_s)
         was_down = self._is_network_down
         self._is_network_down = ending.trouble is Trouble.SITE and self._outage.failed(domain, now_s)
         if self._is_network_down and not was_down:
@@ -162,13 +189,22 @@ class Dispatcher:
         held = self.leases.get(lease)
         if held is None or held.state is LeaseState.ENDED:
             return
-        wait_s = self.pacer.delay_s(lease.domain) if wait_s is None else wait_s
-        next_at_s = self.clock() + wait_s
+        next_at_s = self.clock() + self.rest_s(lease.domain, wait_s)
         self.pacer.skip(lease)
         self.gate.uncount(lease)
         # The later ones first: each is put before those already waiting.
         self.return_leases(self.pacer.withdraw(domain=lease.domain), next_at_s)
         self.return_leases([(lease, next_at_s)])
+
+    def rest_s(self, domain: str, wait_s: float | None) -> float:
+        """Return how long *domain* rests when a request was put off: *wait_s*, None for its usual delay.
+
+        What was aborted because our hold lapsed may have been sent, and may still arrive.
+        """
+        delay_s = self.pacer.delay_s(domain)
+        if self.clock() >= self.lapses_at_s:
+            return _HELD_BACK_S + delay_s
+        return delay_s if wait_s is None else wait_s
 
     def settle(self, settlement: Settlement) -> None:
         """Close a lease: nothing more will come of it."""
@@ -324,5 +360,7 @@ class Dispatcher:
     def close(self) -> None:
         """Hand out nothing more."""
         self.is_closing = True
+        if self._lapse is not None and not self.pacer.domains_in_flight():
+            self._lapse.cancel()
         if self._timer is not None:
             self._timer.cancel()

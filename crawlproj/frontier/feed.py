@@ -79,6 +79,7 @@ class Feed:
             dispatcher.pacer,
             shard_lease_s=limits.shard_lease_s,
             flight_s=limits.flight_s,
+            answer_s=limits.answer_s,
             is_empty=dispatcher.leases.is_empty,
             rests=dispatcher.rests,
             clock=dispatcher.clock,
@@ -141,6 +142,9 @@ class Feed:
     def stop_starting(self) -> None:
         """Let the other shards know that this one's seeds are admitted."""
         self.starting = False
+        self.renew_soon()
+
+    def renew_soon(self) -> None:
         self._holdings.renew_at_s = 0.0
         self._stir.set()
 
@@ -217,11 +221,12 @@ class Feed:
             dispatcher.retry_stuck(self._limits.lease_s)
             await asyncio.sleep(_DRAIN_POLL_S)
         dispatcher.forget_all()
-        self._holdings.start_over()
+        await self._holdings.start_over()
         self._due = DueTimes()
         self._promises.forget_returned()
         await self._keep_rests()
         await self.number.claim_again()
+        await self.frontier.readmit()
         if not self._is_seeded and self.on_set_back is not None:
             await self.on_set_back()
         self._is_seeded = True
@@ -288,7 +293,7 @@ class Feed:
         kept = await self._holdings.renew(starting=self.starting)
         self._renewed_s = now_s
         had_lapsed = self._clock() >= dispatcher.owned_until_s
-        dispatcher.owned_until_s = kept.owned_until_s
+        dispatcher.hold(kept.owned_until_s, kept.lapses_at_s)
         if had_lapsed and dispatcher.pacer.buffered:
             # `take` refused them meanwhile, and no timer is armed.
             dispatcher.on_work()

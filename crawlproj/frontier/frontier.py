@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.frontier.batches import grouped
+from crawlproj.frontier.batches import Admitted, grouped
 from crawlproj.frontier.neighbours import Neighbours
+from crawlproj.frontier.recent import Call, RecentAdmissions
 from crawlproj.frontier.scope import RunOfFrontier, Sites
 from crawlproj.model.clock import boot_clock
 from crawlproj.model.partition import partition_of
@@ -24,10 +25,10 @@ from crawlproj.model.urls import domain_of
 from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.connection import Argument
+from crawlproj.redisio.stripes import stripe_of
 
-#: The keys and arguments of one call of a script.
-_Call = tuple[Sequence[str], Sequence[Argument]]
 #: What `lease_urls` answers when other runs fetch than `neighbours` knows.
 _OTHERS_FETCH = -2
 
@@ -51,14 +52,6 @@ class Taken:
     """A partition that another shard owns, ``until`` (ms) by the server's clock unless it renews that."""
 
     until: int
-
-
-@dataclass(slots=True, frozen=True)
-class Admitted:
-    new: int = 0
-    seen: int = 0
-    over_budget: int = 0
-    out_of_scope: int = 0
 
 
 class Frontier:
@@ -100,6 +93,7 @@ class Frontier:
         #: What to add to our clock to get the time of each partition we own.
         self._offsets_ms: dict[int, float] = {}
         self._known_keys: dict[int, list[str]] = {}
+        self._recent = RecentAdmissions() if len(client.stripes) > 1 else None
 
     @classmethod
     def of(cls, run: RunOfFrontier, config: Config) -> Frontier:
@@ -132,9 +126,15 @@ class Frontier:
         if not calls:
             return Admitted(out_of_scope=outside)
         answers = await self._run("admit_urls", calls, waits_for_room=waits_for_room)
+        if self._recent is not None:
+            self._recent.add(calls)
         passed("candidates_admitted")
         new, seen, over_budget = (sum(column) for column in zip(*answers, strict=True))
         return Admitted(new, seen, over_budget, outside)
+
+    async def readmit(self) -> int:
+        """Admit again what was admitted lately if Redis may have lost it; returns how many it had lost."""
+        return await self._recent.readmit(self.client) if self._recent else 0
 
     async def lease(
         self,
@@ -154,7 +154,7 @@ class Frontier:
         """
         beside = self.neighbours
         version = beside.version if beside else ""
-        calls: list[_Call] = []
+        calls: list[Call] = []
         for hold, count in wanted:
             names = [*self._keys(hold.partition), *(beside.keys_of(hold.partition) if beside else ())]
             head: list[Argument] = [hold.epoch, self._now(hold.partition), count, chain, chain_ms]
@@ -163,8 +163,8 @@ class Frontier:
         due_in_ms: dict[int, int] = {}
         for (hold, _), answer in zip(wanted, await self._run("lease_urls", calls), strict=True):
             due_in_ms[hold.partition] = int(answer[0])
-            for at in range(1, len(answer), 4):
-                token, *numbers = answer[at : at + 4]
+            for at in range(1, len(answer), 5):
+                token, *numbers = answer[at : at + 5]
                 lease = Lease.from_token(token, hold.partition, hold.epoch, *map(int, numbers))
                 hold.number = max(hold.number, lease.number)
                 leases.append(lease)
@@ -204,8 +204,8 @@ class Frontier:
                 [
                     *self._keys(partition),
                     keys.trapped(self.run, partition),
-                    keys.pages(self.run),
-                    keys.page_counters(self.run),
+                    keys.pages(self.run, stripe_of(self.client, partition)),
+                    keys.page_counters(self.run, stripe_of(self.client, partition)),
                 ],
                 [epoch, self._now(partition), self.domain_bytes, self._trapped_urls, *arguments],
             )
@@ -227,7 +227,7 @@ class Frontier:
         On a full Redis as `admit`.
         """
         by_partition: defaultdict[int, list[str | int]] = defaultdict(list)
-        now_ms = self._now_ms() or _wall_ms()
+        now_ms = self._now_ms() or await server_ms(self.client)
         for url, (depth, reason) in urls.items():
             domain = domain_of(url)
             entry = f"{reason} {lane_of(0)} {domain} {encode_entry(url, domain, depth, 0)}"
@@ -276,6 +276,7 @@ class Frontier:
         delays_ms: Mapping[str, int],
         heir_of: Iterable[str] = (),
         flight_ms: int = 0,
+        silent_flight_ms: int | None = None,
         expired: int = 0,
         was_ours: bool | None = None,
     ) -> Hold | Taken:
@@ -283,9 +284,10 @@ class Frontier:
         or the one whose hold, until *expired*, was not renewed for as long as it lasts.
 
         Leases of earlier owners return to the queue, and each of their domains waits a full delay; plus
-        *flight_ms* if the owner may be alive, cut off from Redis, with a request in flight. So does every
-        domain if Redis was restarted since the last owner came, and may have lost requests; unless *was_ours*
-        says that nobody else can have sent any. None: we have just started, and it is ours by the map.
+        *silent_flight_ms* (or *flight_ms*) if the owner may be suspended, with a request in flight. Every
+        domain waits, for *flight_ms*, if Redis was restarted since the last owner came, and may have lost
+        requests; unless *was_ours* says that nobody else can have sent any. None: we have just started, and
+        it is ours by the map.
         """
         known_dead = "".join(f" {name} " for name in heir_of)
         arguments: list[Argument] = [
@@ -302,6 +304,7 @@ class Frontier:
             expired,
             "" if was_ours is None else int(was_ours),
             self._server,
+            flight_ms if silent_flight_ms is None else silent_flight_ms,
         ]
         [answer] = await self._run("acquire_partition", [(self._keys(partition), arguments)])
         if not answer[0]:
@@ -315,7 +318,7 @@ class Frontier:
         by_partition: defaultdict[int, list[Argument]] = defaultdict(list)
         for domain, wait_ms in waits_ms.items():
             by_partition[partition_of(domain, self.partitions)] += (domain, wait_ms)
-        calls: list[_Call] = [
+        calls: list[Call] = [
             (self._keys(partition)[:3], [self._now_ms(), _wall_ms(), *waits])
             for partition, waits in by_partition.items()
         ]
@@ -328,9 +331,9 @@ class Frontier:
         """
         if self.neighbours is not None:
             await self.neighbours.announce()
-        calls: list[_Call] = [
+        calls: list[Call] = [
             (
-                [*self._keys(hold.partition)[:2], keys.parked(self.run, hold.partition)],
+                self._renew_keys(hold.partition),
                 [hold.epoch, self._now(hold.partition), ttl_ms, self._now_ms(), _wall_ms()],
             )
             for hold in holds
@@ -346,7 +349,7 @@ class Frontier:
         if calls:
             passed("partitions_released")
 
-    async def _run(self, script: str, calls: Sequence[_Call], *, waits_for_room: bool = True) -> list[Any]:
+    async def _run(self, script: str, calls: Sequence[Call], *, waits_for_room: bool = True) -> list[Any]:
         if not calls:
             return []
         return await self.client.run_many(
@@ -369,16 +372,21 @@ class Frontier:
                 keys.domains(self.run, partition),
                 keys.leases(self.run, partition),
                 keys.queue_prefix(self.run, partition),
+                keys.newcomers(self.run, partition),
             ]
         return known
 
     def _parking_keys(self, partition: int) -> list[str]:
-        meta, ready, domains, _, queue = self._keys(partition)
+        meta, ready, domains, _, queue, _ = self._keys(partition)
         return [meta, ready, domains, keys.parked(self.run, partition), queue]
 
     def _admit_keys(self, partition: int) -> list[str]:
-        meta, ready, domains, _, queue = self._keys(partition)
-        return [meta, ready, domains, keys.seen_prefix(self.run, partition), queue]
+        meta, ready, domains, _, queue, newcomers = self._keys(partition)
+        return [meta, ready, domains, keys.seen_prefix(self.run, partition), queue, newcomers]
+
+    def _renew_keys(self, partition: int) -> list[str]:
+        meta, ready, *_, newcomers = self._keys(partition)
+        return [meta, ready, keys.parked(self.run, partition), newcomers]
 
     def _admit_head(self, partition: int) -> list[str | int]:
         return [self._now_ms(), self.domain_pages, keys.wake_channel(self.run), partition]

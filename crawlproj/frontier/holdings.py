@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections import defaultdict
@@ -24,6 +25,10 @@ _PATIENCE = 1.25
 #: How long nothing is leased from a Redis that was restarted: in less time (see `acquire_partition`) all
 #: shards that are alive have said which domains must rest, should it have lost that.
 _CALM_S = 3.0
+#: Shares of the time a hold lasts. How often it is renewed, and what is silent for longer than is usual; how
+#: long after that its owner begins requests, and when those still in flight are aborted.
+_RENEWED, _LATE = 1 / 3, 0.6
+_FETCHES, _LAPSES = 0.75, 0.9
 #: How soon to retry a partition that another shard still owns.
 _RETRY_S = 1.0
 
@@ -62,8 +67,10 @@ class Renewal:
     is_retired: bool
     #: Whether another shard may have fetched from our domains, in what Redis has lost.
     may_have_been_replaced: bool
-    #: Until when this shard may fetch: after that it may have been replaced.
+    #: Until when this shard may begin to fetch, and when all must have ended: after that it may have been
+    #: replaced.
     owned_until_s: float
+    lapses_at_s: float
 
 
 class Holdings:
@@ -83,6 +90,7 @@ class Holdings:
         *,
         shard_lease_s: float,
         flight_s: float,
+        answer_s: float,
         is_empty: Callable[[int], bool],
         rests: Rests,
         clock: Callable[[], float],
@@ -99,6 +107,10 @@ class Holdings:
         self._pacer = pacer
         self._shard_lease_s = shard_lease_s
         self._flight_s = flight_s
+        # Of an owner that is alive nothing is in flight when its hold expires, and its last sign of life was
+        # a while before that. What a suspended one has sent is answered by then, or not at all.
+        silent_s = (1 - _RENEWED) * shard_lease_s
+        self._silent_flight_s = max(0.0, min(flight_s, answer_s) - silent_s)
         self._is_empty = is_empty
         self._rests = rests
         #: How often we have started over, each time as another owner.
@@ -131,13 +143,13 @@ class Holdings:
             # and the first one back must not take their partitions.
             self._judges_from_s = after_s + self._shard_lease_s
             self._unchanged = Unchanged()
-        before, self._renewed_in = self._renewed_in, self._frontier.client.server
+        before, self._renewed_in = self._renewed_in, self._frontier.client.incarnation
         may_have_been_replaced = (
             bool(self.holds) and before != self._renewed_in and before_s >= self._owned_until_s
         )
         self._kept_s = before_s
-        self._owned_until_s = before_s + self._shard_lease_s * 0.75
-        self.renew_at_s = before_s + self._shard_lease_s / 3
+        self._owned_until_s = before_s + self._shard_lease_s * _FETCHES
+        self.renew_at_s = before_s + self._shard_lease_s * _RENEWED
         run_map = await self._read_map()
         unwanted = self._follow(run_map, after_s)
         is_retired = self._number.number >= run_map.shards and not self.holds
@@ -149,26 +161,35 @@ class Holdings:
             is_retired,
             may_have_been_replaced,
             self._owned_until_s,
+            before_s + self._shard_lease_s * _LAPSES,
         )
 
     def calm_s(self) -> float:
         """Return for how long nothing may be leased, since Redis was restarted."""
-        before, self._server = self._server, self._frontier.client.server
+        before, self._server = self._server, self._frontier.client.incarnation
         if before not in ("", self._server):
             self._calm_until_s = self._clock() + _CALM_S
         return max(0.0, self._calm_until_s - self._clock())
 
     def _follow(self, run_map: ShardMap, now_s: float) -> set[int]:
         """Update what we want by the map; returns the partitions that are no longer ours."""
-        patience_s = _PATIENCE * self._shard_lease_s
-        alive = {
-            number
+        silent_s = {
+            number: self._unchanged.for_s(f"shard {number}", holder, now_s)
             for number, holder in run_map.alive.items()
-            if self._unchanged.for_s(f"shard {number}", holder, now_s) < patience_s
         }
+        patience_s = _PATIENCE * self._shard_lease_s
+        alive = {number for number, seconds in silent_s.items() if seconds < patience_s}
+        if max(silent_s.values(), default=0.0) > _LATE * self._shard_lease_s:
+            # It has missed a renewal: notice at once when its hold expires.
+            self.renew_at_s = min(self.renew_at_s, now_s + _RETRY_S)
         everyone = set(range(run_map.shards))
         if now_s < self._judges_from_s:
             alive = everyone
+        cut_off = {n for n, holder in run_map.alive.items() if getattr(holder, "cut_off", False)}
+        others = (holder for n, holder in run_map.alive.items() if n not in cut_off)
+        self._number.others_fetch = any(map(self._is_elsewhere, others))
+        # Who reaches no site leaves its domains to others, unless there are none.
+        alive = alive - cut_off or alive
         number, partitions = self._number.number, self._frontier.partitions
         self._assigned = partitions_of(number, partitions, run_map.shards, everyone)
         wanted = partitions_of(number, partitions, run_map.shards, alive)
@@ -177,6 +198,10 @@ class Holdings:
         unwanted = set(self.holds) - wanted - self.leaving
         self.leaving |= unwanted
         return unwanted
+
+    def _is_elsewhere(self, holder: object) -> bool:
+        process = getattr(holder, "process", None)
+        return process is not None and process.machine != self._number.process.machine
 
     async def release_empty(self) -> list[int]:
         """Release partitions that are leaving and empty; returns them."""
@@ -196,8 +221,9 @@ class Holdings:
         """Acquire partitions that should be ours and are free; returns them."""
         now_s = self._clock()
         taken: list[int] = []
-        for partition in [p for p, at_s in self.try_at_s.items() if at_s <= now_s]:
-            hold = await self._acquire(partition)
+        due = [p for p, at_s in self.try_at_s.items() if at_s <= now_s]
+        # At once: one after the other they would outlast a hold if Redis is far away.
+        for partition, hold in zip(due, await asyncio.gather(*map(self._acquire, due)), strict=True):
             if isinstance(hold, Taken):
                 self.try_at_s[partition] = now_s + _RETRY_S
                 if self._unchanged.for_s(partition, hold, now_s) >= _PATIENCE * self._shard_lease_s:
@@ -226,6 +252,7 @@ class Holdings:
             delays_ms={d: int(rule.delay_s * 1000) for d, rule in rules.domains.items()},
             heir_of=[*self._number.heir_of, *earlier],
             flight_ms=int(self._flight_s * 1000),
+            silent_flight_ms=int(self._silent_flight_s * 1000),
             expired=expired,
             was_ours=partition in self._ours if self.restarts or partition not in self._assigned else None,
         )
@@ -246,8 +273,12 @@ class Holdings:
             for domain in domains:
                 self._rests.note(domain, parking.pop(domain), now_s)
 
-    def start_over(self) -> None:
-        """Forget all holds: what Redis says we own is reclaimed before it is ours again."""
+    async def start_over(self) -> None:
+        """Forget all holds: what Redis says we own is reclaimed before it is ours again.
+
+        Raises RunMismatch if the run is gone, or another one.
+        """
+        await self._read_map()
         self.restarts += 1
         now_s = self._clock()
         # A hold that may have ended in what Redis has lost may have been another shard's.

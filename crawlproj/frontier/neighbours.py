@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Callable
 from math import gcd
 
@@ -49,7 +48,7 @@ class Neighbours:
 
     async def announce(self) -> None:
         """Show that our run fetches, and read which others do. To be called at every renewal."""
-        facts = {"partitions": self._partitions, "silent_s": self._silent_s, "at_ms": int(time.time() * 1000)}
+        facts = {"partitions": self._partitions, "silent_s": self._silent_s}
         answer = await self._client.run(
             "announce_run", [keys.fetching()], [self._run, json.dumps(facts), secrets.token_hex(6)]
         )

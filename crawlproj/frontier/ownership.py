@@ -28,6 +28,9 @@ class ShardNumber:
     figures: Callable[[], Mapping[str, object]] = dict
     #: Partition owners known to be dead, so that we need not wait until their holds expire.
     heir_of: set[str] = field(default_factory=set)
+    #: Whether no site can be reached from here, and whether others elsewhere may fetch instead.
+    cut_off: bool = False
+    others_fetch: bool = False
 
     async def claim(self) -> None:
         """Take the number. Raises ShardTaken when a process that may be alive holds it."""
@@ -87,6 +90,7 @@ class ShardNumber:
             self.process,
             self.ttl_ms,
             starting=starting,
+            cut_off=self.cut_off,
             figures=self.figures(),
             generation=generation,
         )

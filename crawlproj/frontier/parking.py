@@ -11,7 +11,8 @@ import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
-from crawlproj.frontier.frontier import Admitted, Frontier
+from crawlproj.frontier.batches import Admitted
+from crawlproj.frontier.frontier import Frontier
 from crawlproj.model.domain import DomainState
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, decode_entry
@@ -192,6 +193,9 @@ class Parking:
             yield [trapped for trapped in found if choice.matches(trapped.domain, trapped.reason)]
 
     async def _with_urls(self, parked: list[ParkedDomain]) -> list[ParkedDomain]:
+        states = await self._client.pipeline(
+            [("HGET", keys.domains(self._run, domain.partition), domain.domain) for domain in parked]
+        )
         lengths = await self._client.pipeline(
             [
                 ("LLEN", f"{keys.queue_prefix(self._run, domain.partition)}{lane}:{domain.domain}")
@@ -201,8 +205,10 @@ class Parking:
         )
         lanes = len(_PRIORITIES)
         return [
-            replace(domain, urls=sum(lengths[at * lanes : (at + 1) * lanes]))
-            for at, domain in enumerate(parked)
+            replace(domain, urls=len(few.splitlines()) + sum(lengths[at * lanes : (at + 1) * lanes]))
+            for at, (domain, few) in enumerate(
+                zip(parked, (DomainState.decode(text.decode()).waiting for text in states), strict=True)
+            )
         ]
 
     async def _scan(

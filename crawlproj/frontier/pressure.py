@@ -40,6 +40,8 @@ class FeedLimits:
     queue: QueueLimits
     #: How long a request may take that a lost owner left in flight.
     flight_s: float = 0.0
+    #: How long a server may take to answer a request; what takes longer is aborted.
+    answer_s: float = math.inf
 
 
 class Promises(Protocol):

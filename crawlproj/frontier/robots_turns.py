@@ -46,12 +46,12 @@ class RobotsTurns:
 
     def put_off(self, fetch: RobotsFetch, wait_s: float | None) -> None:
         """Nothing was requested: its domain waits that long first, None for its usual delay."""
-        wait_s = self._pacer.delay_s(fetch.domain) if wait_s is None else wait_s
+        next_at_s = self._dispatcher.clock() + self._dispatcher.rest_s(fetch.domain, wait_s)
         self._pacer.robots_skipped(fetch.domain)
         if fetch.redirects:
             self._gate.fetch_next(fetch)
         leases = self._pacer.withdraw(domain=fetch.domain)
-        self._dispatcher.return_leases(leases, self._dispatcher.clock() + wait_s)
+        self._dispatcher.return_leases(leases, next_at_s)
 
     def fail(self, fetch: RobotsFetch, reason: str) -> None:
         """The robots.txt can never be fetched, nor anything else of its origin."""

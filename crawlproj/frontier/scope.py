@@ -22,6 +22,7 @@ from crawlproj.model.records import Candidate
 from crawlproj.model.urls import domain_of_host, host_of, origin_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 
 #: How many origins are remembered, inside and outside.
 _MOST_ORIGINS = 65_536
@@ -138,7 +139,7 @@ class Sites:
             for start in range(0, len(sites), _AT_ONCE)
         ]
         if any(await self._client.run_many("open_sites", calls)):
-            now_ms = int(time.time() * 1000)
+            now_ms = await server_ms(self._client)
             await self._client.run("write_fields", [keys.run_record(self._run)], [0, "sites_ms", now_ms])
         _remember(self._inside, origins)
         self._outside -= origins
@@ -155,7 +156,7 @@ class Sites:
         return {origin: any(answer) for origin, answer in zip(origins, answers, strict=True)}
 
     async def _count(self, refused: int) -> None:
-        count = ("HINCRBY", keys.page_counters(self._run), "filtered:scope", refused)
+        count = ("HINCRBY", keys.page_counters(self._run, self._client.stripes[0]), "filtered:scope", refused)
         # A number for people, so it does not wait for room.
         with suppress(RedisFull):
             await self._client.pipeline([count], waits_for_room=False)

@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from crawlproj.errors import BadUrl, NoSeeds, Problem
 from crawlproj.frontier.admission import AdmissionRules
@@ -31,6 +32,11 @@ _AT_ONCE = 5000
 _LOCAL_HOST = re.compile(r"localhost|\d{1,3}(\.\d{1,3}){3}").fullmatch
 #: What may be the name of a host, with port and path.
 _MAY_BE_HOST = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:\d+)?(/.*)?").fullmatch
+#: To the end of the line; "#" within a URL begins its fragment.
+_COMMENT = re.compile(r"(^|\s+)#.*", re.DOTALL)
+#: So much of a file shows what it is.
+_HEAD_BYTES = 1024
+_BOM, _UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _FILE_ENDINGS = (".txt", ".csv", ".tsv", ".list", ".json", ".jsonl")
 
 
@@ -73,7 +79,11 @@ class SeedSource:
         kept = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115  # read again
         weakref.finalize(self, kept.close)
         if self.name == "-":
-            kept.writelines(sys.stdin)
+            if isinstance(sys.stdin, TextIOWrapper):
+                _check_head(sys.stdin.buffer, "What standard input has")
+                sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+            # None if it is closed.
+            kept.writelines(sys.stdin or ())
         else:
             kept.writelines(line for _, line in read_seeds(self.name))
         return kept
@@ -121,14 +131,30 @@ async def admit_seeds(
 def read_seeds(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, line) of a seeds file. Raises NoSeeds when it cannot be read."""
     try:
-        with Path(path).open(encoding="utf-8", errors="replace") as lines:
-            yield from enumerate(lines, 1)
+        with Path(path).open("rb") as file:
+            _check_head(file, f"The seeds file {str(path)!r}")
+            with TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
+                yield from enumerate(lines, 1)
     except OSError as exc:
         hint = ""
         is_name = _MAY_BE_HOST(str(path)) and not str(path).endswith(_FILE_ENDINGS)
         if exc.errno == errno.ENOENT and is_name:
             hint = f" If it is a host and not a file, write http://{path}"
         raise NoSeeds(f"Cannot read the seeds file {str(path)!r}: {exc.strerror}.{hint}") from exc
+
+
+def _check_head(file: BinaryIO, name: str) -> None:
+    """Raise NoSeeds if *file* is certainly no list of URLs. Reads nothing from it."""
+    head = file.peek(_HEAD_BYTES)[:_HEAD_BYTES] if isinstance(file, BufferedReader) else b""
+    found = ""
+    if head.startswith(_UTF_16):
+        found = "is in UTF-16; save it as UTF-8"
+    elif b"\0" in head:
+        found = "is not a text file; write one URL or domain per line"
+    elif head.removeprefix(_BOM).lstrip().startswith(b"<"):
+        found = "is HTML or XML; write one URL or domain per line"
+    if found:
+        raise NoSeeds(f"{name} {found}.")
 
 
 def judge_seeds(source: SeedSource, rules: AdmissionRules | None = None) -> Iterator[Candidate | Problem]:
@@ -149,8 +175,8 @@ def parse_seeds(
 ) -> Iterator[tuple[int, str, Candidate | str]]:
     """Yield number, text and candidate of each line, or why it is invalid; skips blanks and comments."""
     for number, line in lines:
-        text = line.strip().lstrip("\ufeff")
-        if not text or text.startswith("#"):
+        text = _COMMENT.sub("", line.strip().lstrip("\ufeff"))
+        if not text:
             continue
         try:
             url = canonicalise(text if "://" in text else _as_url(text))

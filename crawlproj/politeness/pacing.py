@@ -29,6 +29,9 @@ _PAGE_STATUSES = frozenset({408, 500})
 MOST_RETRY_AFTER_S = 30 * 86400.0
 #: How many stale domains the heap may hold.
 _MOST_GONE = 100
+#: A domain that was never reached is parked after so many failures, by default within a minute: most often
+#: its name is wrong.
+_UNREACHED_FAILURES = 3
 
 
 class Trouble(Enum):
@@ -112,7 +115,8 @@ class DelayRules:
     """The settings: ``delay_s`` for every domain, ``domains`` for some, and the bounds.
 
     A failing site is retried after ``backoff_s``, then after twice as long each time, up to
-    ``max_backoff_s``. After ``give_up`` failures in a row (0: never) it is parked for ``parked_s``.
+    ``max_backoff_s``. After ``give_up`` failures in a row (0: never) it is parked for ``parked_s``; if it was
+    never reached, after three at most. Each time it fails again, it is parked for twice as long.
     """
 
     delay_s: float = 1.0
@@ -136,13 +140,20 @@ class DelayRules:
             return most
         return max(most, self.give_up) if self.give_up else sys.maxsize
 
-    def rest(self, delay_s: float, ended: Ending, fails: int) -> Rest:
+    def patience(self, *, was_reached: bool) -> int:
+        """Return after how many failures in a row a domain is parked; 0: never."""
+        return self.give_up if was_reached else min(self.give_up, _UNREACHED_FAILURES)
+
+    def rest(self, delay_s: float, ended: Ending, fails: int, *, was_reached: bool = True) -> Rest:
         """Return how a domain rests after a request, *fails* being its failures in a row before."""
         if not ended.hurts_site:
             return Rest(max(delay_s, min(self.max_delay_s, self.factor * ended.latency_s)))
         wanted_s = min(ended.retry_after_s or 0.0, MOST_RETRY_AFTER_S)
-        if self.give_up and fails + 1 >= self.give_up:
-            return Rest(max(self.parked_s, wanted_s), "failures")
+        patience = self.patience(was_reached=was_reached)
+        if 0 < patience <= fails + 1:
+            # Longer each time it comes back in vain: a run with many dead sites would never be without one.
+            parked_s = min(self.parked_s * 2.0 ** min(fails + 1 - patience, 30), MOST_RETRY_AFTER_S)
+            return Rest(max(parked_s, self.parked_s, wanted_s), "failures")
         if wanted_s > self.max_backoff_s:
             # Longer than a run should wait for one site.
             return Rest(wanted_s, "retry_after")
@@ -164,6 +175,8 @@ class _Line:
     delay_s: float
     at_once: int
     fails: int
+    #: Whether its server has ever answered.
+    was_reached: bool
     next_at_s: float
     waiting: deque[Lease] = field(default_factory=deque)
     in_flight: int = 0
@@ -206,7 +219,8 @@ class Pacer:
             rule = self.rules.rule(lease.domain)
             delay_s = max(rule.delay_s, lease.delay_ms / 1000)
             due_s = now_s + lease.wait_ms / 1000
-            line = _Line(lease.domain, rule.delay_s, delay_s, rule.at_once, lease.fails, due_s)
+            was_reached = lease.fetched > 0
+            line = _Line(lease.domain, rule.delay_s, delay_s, rule.at_once, lease.fails, was_reached, due_s)
             self._lines[lease.domain] = line
         line.waiting.append(lease)
         self.buffered += 1
@@ -263,6 +277,10 @@ class Pacer:
         self._lines[domain].fetches_robots = False
         self._end(self._lines[domain], 0.0)
 
+    def was_parked(self, lease: Lease) -> bool:
+        """Return whether the domain of *lease*, just taken, has failed often enough to be parked."""
+        return 0 < self.rules.patience(was_reached=self._lines[lease.domain].was_reached) <= lease.fails
+
     def slow_down(self, domain: str, delay_s: float) -> bool:
         """Take a longer delay for *domain*, such as a Crawl-delay. Returns whether it changed."""
         line = self._lines[domain]
@@ -318,7 +336,8 @@ class Pacer:
         return withdrawn
 
     def _ended(self, line: _Line, ended: Ending, now_s: float) -> tuple[float, str]:
-        rest = self.rules.rest(line.delay_s, ended, line.fails)
+        line.was_reached |= ended.status > 0
+        rest = self.rules.rest(line.delay_s, ended, line.fails, was_reached=line.was_reached)
         if ended.hurts_site:
             line.fails += 1
         elif ended.trouble is not Trouble.FINAL:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from scrapy.statscollectors import StatsCollector
 
 from crawlproj.config import Config
+from crawlproj.download.client import HttpClient
 from crawlproj.errors import CrawlError, NoSeeds
 from crawlproj.frontier.feed import Feed
 from crawlproj.observe.metrics import Metrics
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 _LEAD_S = 0.5
 #: How often a shard with metrics takes or keeps the lead, which is lost after 5 s.
 _KEEP_LEAD_S = 2.0
+#: How often a shard checks whether its machine reaches the web.
+_EGRESS_S = 2.0
 #: How often a shard checks whether its supervisor is alive.
 _WATCH_S = 1.0
 #: How long a shard without a supervisor may take to stop, beyond its time to drain.
@@ -101,6 +104,29 @@ async def publish_run_metrics(leader: Leader, run: Run, metrics: Metrics, config
                 logger.warning("cannot read the metrics of the run: %s", exc)
             is_well = False
         await asyncio.sleep(min(_KEEP_LEAD_S, config.figures_seconds))
+
+
+async def watch_egress(feed: Feed, client: HttpClient) -> None:
+    """Leave our domains to other machines while no site can be reached from this one."""
+    number, egress = feed.number, feed.dispatcher.egress
+    while True:
+        await asyncio.sleep(_EGRESS_S)
+        if not number.cut_off:
+            if number.others_fetch and egress.is_lost(feed.dispatcher.clock()):
+                number.cut_off = True
+                # An error, so that `scrapy run` and `scrapy status` show it.
+                logger.error(
+                    "no site can be reached from this machine; others get its domains. Check network and DNS"
+                )
+                feed.renew_soon()
+            continue
+        for url in egress.samples:
+            if await client.reaches(url):
+                number.cut_off = False
+                egress.answered()
+                logger.warning("sites can be reached again from this machine; it takes its domains back")
+                feed.renew_soon()
+                break
 
 
 class ProgressLog:

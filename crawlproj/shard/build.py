@@ -71,6 +71,7 @@ def make_feed(
         chain_s=config.chain_seconds,
         max_attempts=config.max_attempts,
         metrics=metrics,
+        egress_s=config.shard_lease_seconds / 2,
         failure_page=lambda lease, reason: pack(failures.failure(lease, reason)) if failures else b"",
         on_work=on_work,
     )
@@ -81,6 +82,7 @@ def make_feed(
         lease_s=config.lease_seconds,
         shard_lease_s=config.shard_lease_seconds,
         flight_s=config.download_timeout,
+        answer_s=config.header_seconds,
         queue=QueueLimits(
             config.page_queue_soft,
             config.page_queue_hard,
@@ -90,7 +92,8 @@ def make_feed(
         ),
     )
     frontier = Frontier.of(run, config)
-    if config.share_delays:
+    # In a Redis Cluster no step can read the domains of two runs.
+    if config.share_delays and len(run.client.stripes) == 1:
         silent_s = config.shard_lease_seconds + config.download_timeout
         frontier.neighbours = Neighbours(run.client, run.name, run.partitions, silent_s)
     if failures is not None:

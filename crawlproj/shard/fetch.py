@@ -77,7 +77,7 @@ class Fetcher:
         if isinstance(answer.error, NoContactError | PutOffError):
             self._put_off(target, getattr(answer.error, "wait_s", 0.0))
             return
-        if dispatcher.is_outage(target.domain, ending):
+        if dispatcher.is_outage(target.domain, ending, target.url):
             self._put_off(target, OUTAGE_WAIT_S)
             return
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from scrapy import Request
 from scrapy.core.engine import ExecutionEngine
-from scrapy.utils.request import RequestFingerprinterProtocol
 
 from crawlproj.errors import RequestNotSerialisable
 from crawlproj.frontier.feed import Feed
@@ -24,7 +23,7 @@ from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease
 from crawlproj.model.urls import canonicalise, domain_of
 from crawlproj.shard import seams
-from crawlproj.shard.requests import depth_of, mark_of
+from crawlproj.shard.requests import Marks, depth_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +39,8 @@ def is_unpaced(request: Request) -> bool:
 class KeptRequests:
     """The requests of one spider that are kept. *is_ours*: whether the lease of a URL comes back to us."""
 
-    def __init__(self, fingerprinter: RequestFingerprinterProtocol, is_ours: Callable[[str], bool]) -> None:
-        self._fingerprinter = fingerprinter
+    def __init__(self, marks: Marks, is_ours: Callable[[str], bool]) -> None:
+        self._marks = marks
         self._is_ours = is_ours
         self._requests: dict[int, Request] = {}
         #: Requests that go to no server: waiting, and in flight.
@@ -59,7 +58,7 @@ class KeptRequests:
         url = canonicalise(request.url)
         if not self._is_ours(url):
             raise RequestNotSerialisable(f"{why} Only its own shard could keep it, and this is another one.")
-        mark = mark_of(request, self._fingerprinter)
+        mark = self._marks.of(request)
         if mark in self._seen:
             return None
         if not self._has_warned:
@@ -75,7 +74,7 @@ class KeptRequests:
 
     def queue(self, request: Request) -> bool:
         """Queue a request that goes to no server, and so needs no turn; returns False for a duplicate."""
-        mark = mark_of(request, self._fingerprinter)
+        mark = self._marks.of(request)
         if mark in self._seen:
             return False
         self._seen.add(mark)

@@ -12,6 +12,7 @@ from crawlproj.config.rules import Rules
 from crawlproj.download.client import client_of
 from crawlproj.errors import RunMismatch
 from crawlproj.frontier.scope import Sites
+from crawlproj.redisio.clock import ServerClock, server_ms
 from crawlproj.runs import Run, RunMap
 from crawlproj.runs.rules import RulesWatch, agree, given_rules
 from crawlproj.shard import seams
@@ -49,7 +50,7 @@ async def obey(run: Run, crawler: Crawler, config: Config, *, is_whole: bool) ->
     for change in terms.changed:
         logger.info("rule changed for the whole run: %s", change)
     for one in terms.ignored:
-        logger.info("the run's %s counts, not this process' settings", one)
+        logger.info("using the run's %s and ignoring this process's settings", one)
     seams.obey(crawler, terms.rules.plain(), terms.config)
     return terms.rules
 
@@ -61,12 +62,15 @@ class Obedience:
         self._run = run
         self._crawler = crawler
         self._watch = RulesWatch(run, config, rules)
+        #: As of the last reading.
+        self.clock = ServerClock()
         self._is_page_spider = isinstance(crawler.spider, PageSpider)
         #: The shard's to set.
         self.context: ShardContext | None = None
 
     async def read_map(self) -> RunMap:
         run_map = await self._run.read_map()
+        self.clock.note(await server_ms(self._run.client))
         if not run_map.rules:
             # Redis was set back to before they were set.
             await self._watch.restore()

@@ -16,7 +16,9 @@ from scrapy.exceptions import CloseSpider, DontCloseSpider
 
 from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
+from crawlproj.config.foreign import unused_settings
 from crawlproj.download.client import client_of, connections_of
+from crawlproj.download.errors import LapsedError
 from crawlproj.errors import (
     CannotStart,
     CrawlError,
@@ -45,6 +47,7 @@ from crawlproj.shard.background import (
     lead_without_seeds,
     publish_run_metrics,
     tune_collector,
+    watch_egress,
     watch_supervisor,
 )
 from crawlproj.shard.build import make_feed, make_gate
@@ -53,7 +56,7 @@ from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.ending import delete_if_last, report_end
 from crawlproj.shard.kept import KeptRequests, is_unpaced, may_fetch
 from crawlproj.shard.obedience import Obedience, obey
-from crawlproj.shard.requests import candidate_of
+from crawlproj.shard.requests import Marks, candidate_of
 from crawlproj.shard.results import Results
 from crawlproj.shard.resumption import Resumption
 from crawlproj.shard.start_urls import read_start_urls
@@ -69,7 +72,7 @@ class ShardProcess:
     def __init__(self, crawler: Crawler) -> None:
         assert crawler.stats is not None
         self.dispatcher: Dispatcher | None = None
-        self._is_over = False
+        self._is_over = self._is_whole = False
         self._crawler = crawler
         self._stats: Any = crawler.stats
         self._count = seams.counter_of(crawler.stats)
@@ -109,6 +112,7 @@ class ShardProcess:
         if isinstance(spider, PageSpider):
             spider.check_arguments()
         arguments = ShardArguments.of(spider, config)
+        self._is_whole = arguments.is_whole and not config.supervisor
         self._client = client = await RedisClient.connect(config)
         await self._check(client, arguments.run)
         self._run = run = await self._open_run(client, arguments)
@@ -120,7 +124,7 @@ class ShardProcess:
         self._process = ProcessName.of_this()
         self._ttl_ms = int(config.shard_lease_seconds * 1000)
         number = ShardNumber(client, run.name, arguments.shard, self._process, self._ttl_ms, self._figures)
-        results = Results(run.name, arguments.shard, rules, config.max_redirects)
+        results = Results(run.name, arguments.shard, rules, config.max_redirects, obedience.clock.ms)
         is_page_spider = isinstance(spider, PageSpider)
         self._feed = feed = make_feed(
             config,
@@ -135,10 +139,14 @@ class ShardProcess:
         )
         if isinstance(spider, PageSpider):
             feed.on_set_back = spider.admit_seeds
-        self._kept = KeptRequests(self._crawler.request_fingerprinter, partial(may_fetch, feed, self._engine))
+        self._marks = Marks(self._crawler.request_fingerprinter)
+        self._kept = KeptRequests(self._marks, partial(may_fetch, feed, self._engine))
         self.dispatcher = feed.dispatcher
         context = obedience.context = ShardContext(config, run, feed, self._telemetry, rules, results)
         set_context(self._crawler, context)
+        pool, dispatcher = client_of(self._crawler).pool, feed.dispatcher
+        pool.may_send = lambda: dispatcher.clock() < dispatcher.lapses_at_s
+        dispatcher.on_lapse = lambda: pool.abort_exchanges(LapsedError("The hold on its domain has expired."))
         if config.ip_delay:
             client_of(self._crawler).address_gate = AddressGate(client, run.name, config.ip_delay)
         self._fetches = choose_way(self._crawler, spider, context, self._kept, self._count, self._on_closing)
@@ -160,8 +168,12 @@ class ShardProcess:
     async def _check(self, client: RedisClient, run: str) -> None:
         """Raise CannotStart before anything is made. The rules of a child were checked by its supervisor."""
         config = await foresee(client, run, self._config, given_rules(self._crawler.settings))
-        if not config.supervisor and (problems := list(fetch_problems(config))):
+        if config.supervisor:
+            return
+        if problems := list(fetch_problems(config)):
             raise CannotStart(problems)
+        for sentence in unused_settings(self._crawler.settings, self._spider.name):
+            logger.warning(sentence)
 
     async def _open_run(self, client: RedisClient, arguments: ShardArguments) -> Run:
         """Open the run and reconcile the arguments with it. Raises BadArgument."""
@@ -197,7 +209,7 @@ class ShardProcess:
                     name,
                 )
             else:
-                await run.set_shards(shards)
+                await run.update(shards=shards)
                 run_map.shards = shards
         arguments.check_range(run_map.shards)
         return run
@@ -244,6 +256,7 @@ class ShardProcess:
         if self._crawler.settings.getfloat("LOGSTATS_INTERVAL"):
             self._progress = ProgressLog(feed, self._stats)
             self._start(self._progress.log_every(config.figures_seconds), "progress log")
+        self._start(watch_egress(feed, client_of(self._crawler)), "watch egress")
         if config.supervisor:
             self._start(watch_supervisor(config), "watch supervisor")
 
@@ -293,7 +306,7 @@ class ShardProcess:
         return self.dispatcher.has_work or self._kept.is_busy
 
     def _candidate_of(self, request: Request) -> Candidate:
-        return candidate_of(request, self._spider, self._crawler.request_fingerprinter)
+        return candidate_of(request, self._spider, self._marks)
 
     # -- while it runs --
 
@@ -370,7 +383,7 @@ class ShardProcess:
                 if reason == RunState.FINISHED:
                     if await self._resumption.was_for_nothing(self._run):
                         self._fail(RunFinished(self._run.name, self._spider.name))
-                    elif isinstance(self._spider, PageSpider) and self._spider.is_single:
+                    elif self._is_whole:
                         await report_end(self._run)
                     if not self._config.scheduler_persist:
                         await delete_if_last(self._run, context_of(self._crawler).drains)

@@ -34,6 +34,8 @@ _PASSING_META = frozenset(
     }
 )
 _BYTES = "$bytes"
+#: More start requests are not counted; of those that come later, equal ones are fetched once.
+_MOST_STARTS = 100_000
 
 
 def encode_request(request: Request, spider: Spider) -> dict[str, Any]:
@@ -73,22 +75,34 @@ def decode_request(url: str, parts: Mapping[str, Any], spider: Spider) -> Reques
     return request_from_dict({"url": url, **values}, spider=spider)
 
 
-def candidate_of(request: Request, spider: Spider, fingerprinter: RequestFingerprinterProtocol) -> Candidate:
+def candidate_of(request: Request, spider: Spider, marks: Marks) -> Candidate:
     """Return *request* as a candidate. Raises BadUrl or RequestNotSerialisable."""
     extra = Extra(request=encode_request(request, spider))
-    mark = mark_of(request, fingerprinter)
-    return Candidate(canonicalise(request.url), depth_of(request), request.priority, extra, mark)
+    url = canonicalise(request.url)
+    return Candidate(url, depth_of(request), request.priority, extra, marks.of(request))
 
 
-def mark_of(request: Request, fingerprinter: RequestFingerprinterProtocol) -> int:
-    """Return what makes *request* a duplicate of another one."""
-    name = fingerprinter.fingerprint(request)
-    if not request.dont_filter:
-        return int.from_bytes(name[:8], "big") >> 1
-    if request.meta.get("is_start_request") and SETTLEMENT not in request.meta:
+class Marks:
+    """What makes the requests of one process duplicates of each other, and of those of other processes."""
+
+    def __init__(self, fingerprinter: RequestFingerprinterProtocol) -> None:
+        self._fingerprinter = fingerprinter
+        #: How often start() has yielded a request with `dont_filter`.
+        self._starts: dict[bytes, int] = {}
+
+    def of(self, request: Request) -> int:
+        """Return the mark of *request*. Call it once: the next of the same kind is another one."""
+        name = self._fingerprinter.fingerprint(request)
+        if not request.dont_filter:
+            return int.from_bytes(name[:8], "big") >> 1
+        if not request.meta.get("is_start_request") or SETTLEMENT in request.meta:
+            return new_mark()
         # By start(), which every shard runs, and again when it is restarted; not a copy that a callback made.
-        return fingerprint(f"start {name.hex()}")
-    return new_mark()
+        # The second of two that are equal is the second everywhere.
+        before = self._starts.get(name, 0)
+        if before or len(self._starts) < _MOST_STARTS:
+            self._starts[name] = before + 1
+        return fingerprint(f"start {name.hex()}" + (f" {before}" if before else ""))
 
 
 def depth_of(request: Request) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from crawlproj.download.client import Answer
@@ -47,13 +48,21 @@ class Result:
 
 
 class Results:
-    """Makes results for one shard of a run."""
+    """Makes results for one shard of a run. *now_ms* is a clock that all its machines share."""
 
-    def __init__(self, run: str, shard: int, rules: AdmissionRules, max_redirects: int) -> None:
+    def __init__(
+        self,
+        run: str,
+        shard: int,
+        rules: AdmissionRules,
+        max_redirects: int,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
         self._run = run
         self._shard = shard
         self._rules = rules
         self._max_redirects = max_redirects
+        self._now_ms = now_ms
 
     def of(self, lease: Lease, answer: Answer) -> Result:
         """Return the result of an answer, or of the error in its place, that is not to be retried."""
@@ -102,7 +111,7 @@ class Results:
             domain=lease.domain,
             depth=lease.depth,
             status=status,
-            fetched_at_ms=int(time.time() * 1000),
+            fetched_at_ms=self._now_ms(),
             latency_ms=0,
             shard=self._shard,
             attempt=lease.attempt,

@@ -33,12 +33,15 @@ async def read_start_urls(
     Each is kept in a list of *shard* until it is admitted: the next process with that number reads what a
     killed one left there. It gives them the same marks, so none is admitted twice.
     """
-    client, taken, record = run.client, keys.start_urls_taken(run.name, shard), keys.run_record(run.name)
+    client, taken = run.client, keys.start_urls_taken(run.name, source, shard)
+    counts = keys.start_urls_dropped(run.name, source)
+    # In a Redis Cluster the record of the run is in another slot.
+    names = [taken, counts, *([] if len(client.stripes) > 1 else [keys.run_record(run.name)])]
     while True:
         generation = client.generation
         # Read together: the first line is the one after those that were dropped.
         dropped, lines = await client.pipeline(
-            [("HGET", record, f"start_urls:{shard}"), ("LRANGE", taken, 0, _AT_ONCE - 1)], transaction=True
+            [("HGET", counts, shard), ("LRANGE", taken, 0, _AT_ONCE - 1)], transaction=True
         )
         try:
             for number, line in enumerate(lines, int(dropped or 0)):
@@ -47,7 +50,7 @@ async def read_start_urls(
                 except (BadUrl, RequestNotSerialisable, RecursionError) as exc:  # the last: nested JSON
                     logger.error("start URL refused: %s", exc)
                 drop = [shard, number]
-                if not await client.run("drop_start_url", [taken, record], drop, generation=generation):
+                if not await client.run("drop_start_url", names, drop, generation=generation):
                     # Another process with our number did, or the answer was lost.
                     break
             else:
