@@ -7,6 +7,7 @@ removed, so a process may be killed at any moment.
 
 from __future__ import annotations
 
+import builtins
 import json
 import logging
 import time
@@ -17,10 +18,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 from crawlproj.errors import StoreUnavailable
+from crawlproj.model.partition import partition_of
 from crawlproj.pages.envelope import envelope_of
 from crawlproj.pages.letterfiles import LetterFiles, page_of
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import RedisClient, pairs
+from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.keys import Stripe
+from crawlproj.redisio.stripes import read_groups, read_hash
 
 logger = logging.getLogger(__name__)
 
@@ -54,16 +58,13 @@ class DeadLetters:
     def __init__(self, client: RedisClient, run: str, directory: Path) -> None:
         self._client = client
         self._files = LetterFiles(directory)
-        self._pages = keys.pages(run)
-        self._dead, self._letters = keys.dead_letters(run), keys.dead_pages(run)
-        self._ages, self._moves = keys.dead_ages(run), keys.dead_moves(run)
-        self._counters = keys.page_counters(run)
+        self._run = run
 
     async def list(self) -> list[DeadLetter]:
         """Return all, oldest first."""
         # Redis first: what it no longer has is on disk by then.
-        letters = map(_decode, await self._client.command("HVALS", self._dead))
-        known = {letter.page: letter for letter in letters}
+        letters = (await read_hash(self._client, self._run, keys.dead_letters)).values()
+        known = {letter.page: letter for letter in map(_decode, letters)}
         if self._files.exist:
             async with self._files.lock(_LOCK_S):
                 for name in await self._settled_names():
@@ -71,7 +72,9 @@ class DeadLetters:
         return sorted(known.values(), key=lambda letter: letter.at_ms)
 
     async def envelope(self, page: str) -> bytes | None:
-        value: bytes | None = await self._client.command("HGET", self._letters, page)
+        value: bytes | None = await self._client.command(
+            "HGET", keys.dead_pages(self._run, await self._stripe_of(page)), page
+        )
         if value is None and self._files.exist:
             async with self._files.lock(_LOCK_S):
                 for name in await self._settled_names():
@@ -98,30 +101,34 @@ class DeadLetters:
             while oldest := await self._oldest_beyond(most_bytes):
                 self._files.make()
                 async with self._files.lock(0):
-                    await self._move(oldest)
+                    await self._move(*oldest)
         except OSError as exc:
             logger.error("dead letters stay in Redis, they cannot be written to disk: %s", exc)
         except StoreUnavailable:
             # The other one makes room for both.
             pass
 
-    async def _oldest_beyond(self, most_bytes: int) -> str:
-        size, oldest = await self._client.pipeline(
-            [("HGET", self._counters, "dead_bytes"), ("ZRANGE", self._ages, 0, 0)]
+    async def _oldest_beyond(self, most_bytes: int) -> tuple[str, Stripe] | None:
+        stripes = self._client.stripes
+        sizes, oldest = await read_groups(
+            self._client,
+            [("HGET", keys.page_counters(self._run, stripe), "dead_bytes") for stripe in stripes],
+            [("ZRANGE", keys.dead_ages(self._run, stripe), 0, 0, "WITHSCORES") for stripe in stripes],
         )
-        return oldest[0].decode() if oldest and int(size or 0) > most_bytes else ""
+        if sum(int(size or 0) for size in sizes) <= most_bytes or not any(oldest):
+            return None
+        found = [(float(line[1]), line[0].decode(), n) for n, line in enumerate(oldest) if line]
+        _, page, number = min(found)
+        return page, stripes[number]
 
-    async def _move(self, page: str) -> None:
-        record, envelope = await self._client.pipeline(
-            [("HGET", self._dead, page), ("HGET", self._letters, page)]
-        )
+    async def _move(self, page: str, stripe: Stripe) -> None:
+        dead, letters, ages, moves, counters = self._keys(stripe)
+        record, envelope = await self._client.pipeline([("HGET", dead, page), ("HGET", letters, page)])
         if record is None or envelope is None:
             # It was replayed a moment ago.
             return
         name = self._files.write(page, record, envelope)
-        is_moved = await self._client.run(
-            "move_letter", [self._dead, self._letters, self._ages, self._moves, self._counters], [page, name]
-        )
+        is_moved = await self._client.run("move_letter", [dead, letters, ages, moves, counters], [page, name])
         if is_moved:
             self._files.finish(name)
         else:
@@ -130,9 +137,10 @@ class DeadLetters:
 
     async def _replay(self, page: str, files: Sequence[str]) -> int:
         envelope = self._files.envelope(files[0]) if files else b""
+        stripe = await self._stripe_of(page)
         done: int = await self._client.run(
             "replay_page",
-            [self._pages, self._dead, self._letters, self._ages, self._moves, self._counters],
+            [keys.pages(self._run, stripe), *self._keys(stripe)],
             [page, envelope, *files],
         )
         for name in files:
@@ -142,7 +150,7 @@ class DeadLetters:
 
     async def _settled_names(self) -> Sequence[str]:
         """Complete what killed processes have begun; returns the files that count. The lock must be held."""
-        moves = dict(pairs(await self._client.command("HGETALL", self._moves)))
+        moves = await read_hash(self._client, self._run, keys.dead_moves)
         for name in self._files.unfinished():
             if moves.get(name) == "in":
                 self._files.finish(name)
@@ -159,8 +167,26 @@ class DeadLetters:
         """Forget the moves of *files*, whose names are what they should be."""
         if files:
             self._files.sync()
-            await self._client.command("HDEL", self._moves, *files)
+            stripes = self._client.stripes
+            await self._client.pipeline(
+                [("HDEL", keys.dead_moves(self._run, stripe), *files) for stripe in stripes]
+            )
+
+    async def _stripe_of(self, page: str) -> Stripe:
+        """Return the stripe that has the dead letter *page* in Redis, else the one it returns to."""
+        stripes = self._client.stripes
+        if len(stripes) == 1:
+            return stripes[0]
+        held = await self._client.pipeline(
+            [("HEXISTS", keys.dead_pages(self._run, stripe), page) for stripe in stripes]
+        )
+        return stripes[held.index(1) if 1 in held else partition_of(page, len(stripes))]
+
+    def _keys(self, stripe: Stripe) -> builtins.list[str]:
+        """Return the keys of the dead letters of *stripe*, as the steps take them."""
+        kinds = (keys.dead_letters, keys.dead_pages, keys.dead_ages, keys.dead_moves, keys.page_counters)
+        return [key_of(self._run, stripe) for key_of in kinds]
 
 
-def _decode(record: bytes) -> DeadLetter:
+def _decode(record: str | bytes) -> DeadLetter:
     return DeadLetter(**json.loads(record))

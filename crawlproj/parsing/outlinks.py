@@ -63,6 +63,12 @@ class Outlinks:
         self._candidates.clear()
         self._traps.clear()
 
+    async def readmit(self) -> None:
+        """Admit again what Redis may have lost, though the pages that had these links may be stored."""
+        if await self._frontier.readmit():
+            # A leader that did not notice may have ended the run.
+            await self._run.reopen()
+
     @property
     def is_full(self) -> bool:
         return len(self._candidates) >= _MOST_CANDIDATES
@@ -70,8 +76,10 @@ class Outlinks:
     async def refresh(self, run_created: bytes, now_s: float) -> Config | None:
         """Follow the rules if they have changed; forget then, or if the run has, which links are known.
 
-        Returns the new options if they have.
+        Returns the new options if they have. Raises RunReplaced for another run than ours.
         """
+        if run_created:
+            self._run.check_created(int(run_created))
         config = await self._watch.look()
         if config is not None:
             self._rules.change(config)
@@ -170,6 +178,10 @@ class Outlinks:
         if self._traps:
             await self._frontier.trap(self._traps, waits_for_room=False)
         return admitted.new
+
+    async def close(self) -> None:
+        await self.readmit()
+        await self.spilled.close()
 
     def discard_spilled(self) -> None:
         """Discard what was spilled since the last commit: the pages will be parsed again."""

@@ -29,6 +29,7 @@ from crawlproj.model.run import RunState
 from crawlproj.model.spill import SpillRecord
 from crawlproj.redisio import keys
 from crawlproj.redisio.room import brim_of
+from crawlproj.redisio.stripes import read_hash
 from crawlproj.redisio.watch import LOOK_S, RoomWatch
 from crawlproj.runs import Run
 from crawlproj.storage.partfile import PartFile, lock_file, lock_new_file, sync_directory
@@ -205,8 +206,7 @@ class SpilledLinks:
             if name in recorded and (lock := lock_file(path)) is not None:
                 file = os.fdopen(lock, "rb")
                 # Another parser may have admitted it meanwhile.
-                record = await self._run.client.command("HGET", keys.spills(self._run.name), name)
-                if record is not None:
+                if name in await self._recorded():
                     self._name, self._file = name, file
                     return file
                 file.close()
@@ -258,8 +258,9 @@ class SpilledLinks:
             if path.exists():
                 path.rename(path.with_name(path.name + ADMITTED))
                 sync_directory(self._directory)
-        spills = keys.spills(self._run.name)
-        await self._run.client.command("HDEL", spills, self._name, generation=self._frontier.generation)
+        for stripe in self._run.client.stripes:
+            spills = keys.spills(self._run.name, stripe)
+            await self._run.client.command("HDEL", spills, self._name, generation=self._frontier.generation)
         logger.info("spilled links admitted: %s", self._name)
         self.start_over()
 
@@ -271,8 +272,7 @@ class SpilledLinks:
         self._looked_s = -math.inf
 
     async def _recorded(self) -> set[str]:
-        names: list[bytes] = await self._run.client.command("HKEYS", keys.spills(self._run.name))
-        return {name.decode() for name in names}
+        return set(await read_hash(self._run.client, self._run.name, keys.spills))
 
     def _files(self) -> list[Path]:
         """Return the files here, the oldest first."""
