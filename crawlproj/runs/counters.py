@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from crawlproj.model.spill import SpillRecord
+from crawlproj.redisio import keys
+from crawlproj.redisio.client import RedisClient, pairs
+from crawlproj.redisio.clock import server_ms
+from crawlproj.redisio.stripes import read_groups, read_hash
+
 
 @dataclass(slots=True)
 class RunCounters:
@@ -67,3 +73,35 @@ class RunCounters:
             self.counts["pages"],
             self.stored,
         )
+
+
+async def read_counters(client: RedisClient, run: str, partitions: int) -> RunCounters:
+    """Read the counters of *run*, in two round trips; not one atomic snapshot."""
+    stripes = client.stripes
+    parsers = list(await read_hash(client, run, keys.parsers))
+    metas, queues, lists, counters, spills, [promises] = await read_groups(
+        client,
+        [("HGETALL", keys.meta(run, p)) for p in range(partitions)],
+        # Before the parsers' lists: a page taken in between counts twice rather than not at all.
+        [("LLEN", keys.pages(run, stripe)) for stripe in stripes],
+        [("LLEN", keys.pages_taken(run, parser, stripe)) for parser in parsers for stripe in stripes],
+        [("HMGET", keys.page_counters(run, stripe), "stored", "cut") for stripe in stripes],
+        # After the parsers' lists: a commit moves the links of its pages from there to here.
+        [("HVALS", keys.spills(run, stripe)) for stripe in stripes],
+        [("HMGET", keys.promises(run), "promised", "granted")],
+    )
+    counts: Counter[str] = Counter()
+    owned = 0
+    now_ms = await server_ms(client)
+    for meta in metas:
+        for name, value in pairs(meta):
+            if name == "until":
+                owned += int(value) > now_ms
+            elif name not in keys.META_FIELDS:
+                counts[name] += int(value)
+    each = len(stripes)
+    taken = {parser: sum(lists[n * each : (n + 1) * each]) for n, parser in enumerate(parsers)}
+    stored, cut = (sum(int(value or 0) for value in column) for column in zip(*counters, strict=True))
+    promised, granted = (int(value or 0) for value in promises)
+    spilled = sum(SpillRecord.decode(value.decode()).links for values in spills for value in values)
+    return RunCounters(counts, owned, sum(queues), taken, stored, promised, granted, cut, spilled)

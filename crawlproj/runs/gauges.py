@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from typing import Any
 
 from crawlproj.config import Config
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
-from crawlproj.redisio.room import Memory
+from crawlproj.redisio.stripes import read_page_counters
 from crawlproj.runs.leader import limit_ratio
 from crawlproj.runs.processes import live_processes
 from crawlproj.runs.record import Run
@@ -22,29 +20,28 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
     """Return the metrics of *run* now, in a few round trips whatever its size."""
     everywhere = range(run.partitions)
     counters, run_map = await run.read_counters(), await run.read_map()
-    queued_bytes, dead, memory, *sizes = await run.client.pipeline(
+    pages = await read_page_counters(run.client, run.name)
+    sizes = await run.client.pipeline(
         [
-            ("HGET", keys.page_counters(run.name), "queued_bytes"),
-            ("HGET", keys.page_counters(run.name), "dead"),
-            ("INFO", "memory"),
             *(("ZCARD", keys.ready(run.name, p)) for p in everywhere),
+            *(("LLEN", keys.newcomers(run.name, p)) for p in everywhere),
             *(("ZCARD", keys.parked(run.name, p)) for p in everywhere),
         ]
     )
     alive = await live_processes(run, _SILENT_S)
-    room = Memory.from_info(memory)
+    room = await run.client.read_memory()
     return {
         "frontier_waiting_urls": counters.waiting,
         "frontier_leased_urls": counters.leased,
-        "frontier_ready_domains": sum(sizes[: run.partitions]),
+        "frontier_ready_domains": sum(sizes[: 2 * run.partitions]),
         "frontier_spilled_links": counters.spilled,
-        "frontier_parked_domains": sum(sizes[run.partitions :]),
+        "frontier_parked_domains": sum(sizes[2 * run.partitions :]),
         "circuits_open": counters.counts["parked:failures"],
         "page_queue_pages": counters.queue_pages,
-        "page_queue_bytes": int(queued_bytes or 0),
+        "page_queue_bytes": pages["queued_bytes"],
         "page_queue_hard_limit_pages": config.page_queue_hard,
         "page_queue_hard_limit_bytes": config.page_queue_hard_bytes,
-        "dead_letters": int(dead or 0),
+        "dead_letters": pages["dead"],
         "run_pages_fetched_total": counters.fetched,
         "run_pages_stored_total": counters.stored,
         "run_pages_cut_total": counters.cut,
@@ -55,13 +52,4 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
         "redis_memory_bytes": room.used,
         "redis_memory_max_bytes": room.most,
         "run_state": {state.value: int(state == run_map.state) for state in RunState},
-        **await asyncio.to_thread(_disk, config),
     }
-
-
-def _disk(config: Config) -> dict[str, int]:
-    try:
-        return {"disk_free_bytes": shutil.disk_usage(config.data).free}
-    except OSError:
-        # The directory is missing. Writers report that; a metric must not end the crawl.
-        return {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from crawlproj.model.urls import domain_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import read_holders
 
 #: How long an idempotency key is remembered.
@@ -102,14 +102,22 @@ class JobRecords:
         how, answer = await self._client.run(
             "create_job",
             [keys.job(run), keys.jobs(), keys.jobs_open(), keys.job_answer(key)],
-            [run, _now_ms(), secrets.token_hex(8), _KEY_MS if key else 0, digest, self._most_open, *fields],
+            [
+                run,
+                await server_ms(self._client),
+                secrets.token_hex(8),
+                _KEY_MS if key else 0,
+                digest,
+                self._most_open,
+                *fields,
+            ],
         )
         return how.decode(), answer.decode()
 
     async def adopt(self, run: str) -> None:
         """Record a run that was started elsewhere, so that servers start it again; nothing if it is one."""
         await self._client.run("write_fields", [keys.job(run)], [0, "held", "", "error", "", "starts", 0])
-        now_ms = _now_ms()
+        now_ms = await server_ms(self._client)
         await self._client.pipeline(
             [
                 ("HSETNX", keys.job(run), "created_ms", now_ms),
@@ -177,7 +185,3 @@ def _record(run: str, values: list[bytes | None]) -> JobRecord | None:
 def name_for(url: str) -> str:
     """Return a name for a run whose first seed is *url*."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", domain_of(url)).strip("-._") or "job"
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

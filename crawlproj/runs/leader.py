@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: A parser on another machine silent for this long counts as dead: no page takes longer.
 _SILENT_S = 120.0
+#: And how long there may be none before that is said: one may be starting.
+_WITHOUT_PARSER_S = 10.0
 #: How long a run without seeds waits for one.
 SEED_GRACE_S = 10.0
 
@@ -42,6 +44,8 @@ class Leader:
     _quiet_steps: tuple[int, ...] = ()
     _lost_at: tuple[int, ...] | None = None
     _warned: bool = False
+    #: Since when only parsers are needed and none is alive.
+    _unparsed_since_s: float | None = None
     #: Whether only parsers were left to wait for at the last step.
     awaits_parsers: bool = False
 
@@ -125,7 +129,11 @@ class Leader:
             if not count or self._warned:
                 continue
             alive = await live_processes(self.run, _SILENT_S)
-            if not any(name.startswith("parser") for name in alive):
+            if any(name.startswith("parser") for name in alive):
+                self._unparsed_since_s = None
+                continue
+            self._unparsed_since_s = self._unparsed_since_s or self.clock()
+            if self.clock() - self._unparsed_since_s >= _WITHOUT_PARSER_S:
                 self._warned = True
                 logger.warning(
                     "%d %s and no parser is running; start one: scrapy parser --run %s",

@@ -18,6 +18,8 @@ _REMEDIES = {
     "cannot_resolve_host": "the name was not found; check its spelling, the network and the DNS",
     "certificate": "the certificate is not trusted; DOWNLOAD_VERIFY_CERTIFICATES=False accepts it",
     "connect_timeout": "no connection within CRAWL_CONNECT_SECONDS; check the network, or raise it",
+    "connection_failed": "no connection could be made; check the network and its routes",
+    "connection_lost": "the connection was closed within the response headers; the site may block crawlers",
     "connection_refused": "nothing listens there; check host and port",
     "data_loss": "the body was incomplete; DOWNLOAD_FAIL_ON_DATALOSS=False accepts it at once",
     "excluded": "excluded by CRAWL_EXCLUDE or CRAWL_EXCLUDE_FILE",

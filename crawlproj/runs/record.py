@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
-from crawlproj.errors import BadArgument, RunMismatch
+from crawlproj.errors import BadArgument, RunMismatch, RunReplaced
 from crawlproj.model.run import RunState
-from crawlproj.model.spill import SpillRecord
 from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import Holder, read_holders
-from crawlproj.runs.counters import RunCounters
+from crawlproj.runs.counters import RunCounters, read_counters
 from crawlproj.runs.jobs import forget_name
 
 #: Version of a run's keys and values in Redis. A run of another version is refused.
-KEYS_VERSION = 3
+KEYS_VERSION = 4
 
 #: From which states each can be reached.
 _BEFORE = {
@@ -97,19 +95,18 @@ class Run:
             "version": KEYS_VERSION,
             "partitions": partitions,
             "shards": shards or 1,
-            "created_ms": _now_ms(),
+            "created_ms": await server_ms(client),
             "server": client.server,
             "state": RunState.CREATED.value,
         }
         stored = await _read_record(client, name)
         # Nothing is written for a run that exists: its parsers must be able to start on a full Redis.
         if not fields.keys() <= stored.keys():
+            # First, so that each run that is there is in the list.
+            await client.command("SADD", keys.runs(), name)
             # In one transaction: no process may read half a record.
             await client.pipeline(
-                [
-                    *(("HSETNX", record, field_name, value) for field_name, value in fields.items()),
-                    ("SADD", keys.runs(), name),
-                ],
+                [("HSETNX", record, field_name, value) for field_name, value in fields.items()],
                 transaction=True,
             )
             stored = await _read_record(client, name)
@@ -123,7 +120,7 @@ class Run:
 
     def watch(self) -> None:
         """Notice when Redis is set back; for processes that keep what Redis told them."""
-        self.client.watch(keys.witness(self.name))
+        self.client.watch(keys.witness(self.name), *(keys.witness(self.name, k) for k in self.client.stripes))
 
     @staticmethod
     async def names(client: RedisClient) -> list[str]:
@@ -145,19 +142,22 @@ class Run:
         return cls(client, name, int(stored["partitions"]), int(stored["created_ms"]))
 
     async def read_map(self) -> RunMap:
-        """Read the record and which shards are alive. Raises RunMismatch if the run was deleted."""
+        """Read the record and which shards are alive. Raises RunMismatch if it is gone, or another run's."""
         stored = await _read_record(self.client, self.name)
         if "shards" not in stored:
             raise RunMismatch(
-                f"Run {self.name!r} was deleted while in use. SCHEDULER_PERSIST=False deletes it at the "
-                "end, SCHEDULER_FLUSH_ON_START=True at the start: unset them, or use another run name."
+                f"Run {self.name!r} is gone from Redis. If Redis was restarted, it does not keep its data "
+                "(docs/operations.md). Else it was deleted: SCHEDULER_PERSIST=False does so at "
+                "the end, SCHEDULER_FLUSH_ON_START=True at the start: unset them, or use another run name."
             )
+        self.check_created(int(stored["created_ms"]))
         shards = int(stored["shards"])
         holders = await read_holders(self.client, [keys.shard(self.name, number) for number in range(shards)])
         alive = {number: holder for number, holder in enumerate(holders) if holder}
         ran_ms = int(stored.get("ran_ms", 0))
         if stored["state"] == RunState.RUNNING:
-            ran_ms += max(0, _now_ms() - int(stored.get("since_ms", _now_ms())))
+            now_ms = await server_ms(self.client)
+            ran_ms += max(0, now_ms - int(stored.get("since_ms", now_ms)))
         return RunMap(
             shards,
             RunState(stored["state"]),
@@ -170,13 +170,18 @@ class Run:
             stored.get("rules", ""),
         )
 
+    def check_created(self, created_ms: int) -> None:
+        """Raise RunReplaced if this is not when the run was created that we know."""
+        if self.created_ms not in (0, created_ms):
+            raise RunReplaced(self.name)
+
     async def set_shards(self, shards: int) -> None:
         """Change the number of shards, and notify those alive."""
         if not 1 <= shards <= self.partitions:
             raise BadArgument(
                 f"{shards} shards: choose 1 to {self.partitions}, the number of partitions of the run."
             )
-        await self.update(shards=shards)
+        await self.update(shards=shards, asked=shards)
 
     async def set_limits(self, limits: Limits) -> None:
         """Change when the run stops, and notify its processes.
@@ -188,10 +193,10 @@ class Run:
             # Without a limit nothing was promised: count what has been fetched and leased so far.
             counters = await self.read_counters()
             promised = counters.fetched + counters.leased
-            await self.client.run("write_fields", [keys.page_counters(self.name)], [0, "promised", promised])
+            await self.client.run("write_fields", [keys.promises(self.name)], [0, "promised", promised])
         await self.update(**{f"max_{name}": value for name, value in asdict(limits).items()})
 
-    async def update(self, **fields: float) -> None:
+    async def update(self, **fields: float | str) -> None:
         """Set *fields* of the record, and notify all processes."""
         words = (word for field in fields.items() for word in field)
         await self.client.run("write_fields", [keys.run_record(self.name)], [0, *words])
@@ -244,7 +249,8 @@ class Run:
         was = await self._change_from(others, RunState.RUNNING)
         if was == RunState.RUNNING and is_first:
             # Its processes were killed; the time since then does not count.
-            await self.client.run("write_fields", [keys.run_record(self.name)], [0, "since_ms", _now_ms()])
+            now_ms = await server_ms(self.client)
+            await self.client.run("write_fields", [keys.run_record(self.name)], [0, "since_ms", now_ms])
 
     async def reopen(self) -> None:
         """Set a run that has ended back to created, since there are URLs to fetch again."""
@@ -266,7 +272,7 @@ class Run:
         was = await self.client.run(
             "change_state",
             [keys.run_record(self.name)],
-            [state.value, reason, _now_ms(), keys.wake_channel(self.name), known, *before],
+            [state.value, reason, 0, keys.wake_channel(self.name), known, *before],
             generation=generation,
         )
         return str(was.decode())
@@ -288,14 +294,14 @@ class Run:
 
     async def promise_pages(self, wanted: int, most: int) -> int:
         """Reserve up to *wanted* of the pages the run may still fetch, *most* in all; returns how many."""
-        return int(await self.client.run("promise_pages", [keys.page_counters(self.name)], [wanted, most]))
+        return int(await self.client.run("promise_pages", [keys.promises(self.name)], [wanted, most]))
 
     async def return_promises(self, count: int, generation: int | None = None) -> None:
         """Return promised pages that were not fetched. Raises SetBack if *generation* is given and over."""
         self._taken_back += count
         await self.client.run(
             "return_promises",
-            [keys.page_counters(self.name)],
+            [keys.promises(self.name)],
             [self._instance, self._taken_back],
             generation=generation,
         )
@@ -310,45 +316,20 @@ class Run:
         Returns whether it was done: not if pages were promised or returned since *counters* were read.
         """
         seen = [counters.promised, counters.granted, counters.fetched]
-        return bool(await self.client.run("reclaim_promises", [keys.page_counters(self.name)], seen))
+        return bool(await self.client.run("reclaim_promises", [keys.promises(self.name)], seen))
 
     async def ask_to_commit(self) -> None:
         """Ask parsers to commit their open segments, the last thing a run waits for."""
-        await self.client.run("write_fields", [keys.run_record(self.name)], [0, "commits_asked", _now_ms()])
+        asked_ms = await server_ms(self.client)
+        await self.client.run("write_fields", [keys.run_record(self.name)], [0, "commits_asked", asked_ms])
 
     async def commits_asked(self) -> int:
         """Return when parsers were last asked to commit (ms); 0: never."""
         return int(await self.client.command("HGET", keys.run_record(self.name), "commits_asked") or 0)
 
     async def read_counters(self) -> RunCounters:
-        """Read all counters in one pipeline; not one atomic snapshot."""
-        everywhere = range(self.partitions)
-        parsers = [name.decode() for name in await self.client.command("HKEYS", keys.parsers(self.name))]
-        answers = await self.client.pipeline(
-            [
-                *(("HGETALL", keys.meta(self.name, p)) for p in everywhere),
-                # Before the parsers' lists: a page taken in between counts twice rather than not at all.
-                ("LLEN", keys.pages(self.name)),
-                *(("LLEN", keys.pages_taken(self.name, parser)) for parser in parsers),
-                ("HMGET", keys.page_counters(self.name), "stored", "cut", "promised", "granted"),
-                # After the parsers' lists: a commit moves the links of its pages from there to here.
-                ("HVALS", keys.spills(self.name)),
-            ]
-        )
-        counts: Counter[str] = Counter()
-        owned = 0
-        now_ms = _now_ms()
-        for meta in answers[: self.partitions]:
-            for name, value in pairs(meta):
-                if name == "until":
-                    owned += int(value) > now_ms
-                elif name not in keys.META_FIELDS:
-                    counts[name] += int(value)
-        queued, *lengths = answers[self.partitions : -2]
-        taken = dict(zip(parsers, lengths, strict=True))
-        stored, cut, promised, granted = (int(value or 0) for value in answers[-2])
-        spilled = sum(SpillRecord.decode(value.decode()).links for value in answers[-1])
-        return RunCounters(counts, owned, queued, taken, stored, promised, granted, cut, spilled)
+        """Read all counters, in two round trips; not one atomic snapshot."""
+        return await read_counters(self.client, self.name, self.partitions)
 
     async def delete(self) -> None:
         """Delete every key of the run, a batch at a time.
@@ -357,18 +338,14 @@ class Run:
         """
         # It would be written again.
         self.client.stop_watching()
-        segments = keys.segments(self.name)
-        # With colon and brace, which no run name contains, so that 'exp0' does not match keys of 'exp01'.
-        of_partitions = keys.meta(self.name, 0).replace(":p0}:meta", ":p*}:*")
-        for pattern in (f"{keys.run_record(self.name).rpartition(':')[0]}:*", of_partitions):
-            cursor: bytes | int = b"0"
-            while True:
-                cursor, found = await self.client.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                if found := [name for name in found if name != segments.encode()]:
-                    await self.client.command("UNLINK", *found)
-                if cursor in (b"0", 0):
-                    break
-        await self.client.command("UNLINK", segments)
+        segments = {keys.segments(self.name, stripe).encode() for stripe in self.client.stripes}
+        for pattern in keys.patterns(self.name):
+            async for found in self.client.scan(pattern):
+                for key in found:
+                    if key not in segments:
+                        await self.client.command("UNLINK", key)
+        for key in segments:
+            await self.client.command("UNLINK", key)
         await self.client.run("announce_run", [keys.fetching()], [self.name, "", ""])
         await forget_name(self.client, self.name)
 
@@ -394,7 +371,3 @@ def _limits(stored: dict[str, str]) -> Limits:
     return Limits(
         int(stored.get("max_pages", 0)), float(stored.get("max_seconds", 0)), int(stored.get("max_bytes", 0))
     )
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

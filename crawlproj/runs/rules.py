@@ -18,6 +18,7 @@ from crawlproj.config.rules import RULES, Difference, Rules, shown
 from crawlproj.errors import BadArgument, RunMismatch
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.runs.record import Run
 
 #: The priority that Scrapy gives to settings of the command line. What is below is code.
@@ -55,6 +56,8 @@ class Terms:
     changed: Sequence[Difference] = ()
     #: Where the settings of its code say something else.
     ignored: Sequence[Difference] = ()
+    #: Where it was given something else, and yields to the run.
+    kept: Sequence[Difference] = ()
 
 
 async def read_rules(run: Run) -> Rules | None:
@@ -77,24 +80,28 @@ async def agree(
     spider: str = "",
     may_set: bool = True,
     may_change: bool = False,
+    yields: bool = False,
 ) -> Terms | None:
     """Return what a process with *config*, of which the settings in *given* count, is to obey on *run*.
 
     It sets the rules of a run that has none, if it *may_set* them; else None is returned. Raises RunMismatch
-    if it was given other values, unless it *may_change* these, and for another *spider*.
+    if it was given other values, unless it *may_change* these or *yields* to the run, and for another
+    *spider*.
     """
     while True:
         text = await _read_text(run)
         changes: list[Difference] = []
+        kept: list[Difference] = []
         if text:
             rules = Rules.decode(text, run.name)
             _check_spider(run, rules, spider)
             differing = rules.differing(config, given)
             changes = [one for one in differing if one.is_changeable and (may_change or one.before is None)]
-            if refused := [one for one in differing if one not in changes]:
+            kept = [one for one in differing if yields and one.is_changeable and one not in changes]
+            if refused := [one for one in differing if one not in (*changes, *kept)]:
                 raise RunMismatch(refusal(run.name, refused))
             _check_changes(run.name, rules, changes)
-            rules = rules.changed(changes, _who(), _now_ms())
+            rules = rules.changed(changes, _who(), await server_ms(run.client))
         elif not may_set:
             return None
         else:
@@ -103,7 +110,7 @@ async def agree(
             # A default is nobody's word: what the run was given once need not be given again.
             said = Rules.of(config, spider).unusual().keys() - set(given)
             ignored = rules.differing(config, said) if text else []
-            return Terms(rules, rules.obeyed_by(config), changes, ignored)
+            return Terms(rules, rules.obeyed_by(config), changes, ignored, kept)
 
 
 def refusal(run: str, differences: Sequence[Difference]) -> str:
@@ -222,7 +229,3 @@ def _who() -> str:
 def _quoted(value: Any) -> str:
     text = "" if value in (None, (), "") else shown(value)
     return f"'{text}'" if any(character in text for character in ' {}[]"$&|;<>()*?\\') else text
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

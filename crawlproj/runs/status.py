@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from crawlproj.model.spill import SpillRecord
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
+from crawlproj.redisio.clock import server_ms
+from crawlproj.redisio.stripes import read_hash, read_page_counters
 from crawlproj.runs.record import Run
 
 
@@ -17,12 +19,11 @@ async def status_of(run: Run) -> dict[str, Any]:
     """Return what `scrapy status` shows; its JSON form is an interface, so names are only ever added."""
     counters, run_map = await run.read_counters(), await run.read_map()
     counts, memory = counters.counts, await run.client.read_memory()
-    reasons = {name[7:]: count for name, count in sorted(counts.items()) if name.startswith("reason:")}
     partitions = range(run.partitions)
-    page_counters, spills, fetching, *sizes = await run.client.pipeline(
+    page_counters = await read_page_counters(run.client, run.name)
+    spills = await read_hash(run.client, run.name, keys.spills)
+    fetching, *sizes = await run.client.pipeline(
         [
-            ("HGETALL", keys.page_counters(run.name)),
-            ("HGETALL", keys.spills(run.name)),
             ("HGETALL", keys.fetching()),
             *(("ZCARD", place(run.name, p)) for place in (keys.parked, keys.trapped) for p in partitions),
         ]
@@ -31,6 +32,8 @@ async def status_of(run: Run) -> dict[str, Any]:
         "run": run.name,
         "state": run_map.state,
         "reason": run_map.reason,
+        # In all, over all its starts.
+        "ran_seconds": round(run_map.ran_s, 1),
         "waiting": counters.waiting,
         "leased": counters.leased,
         "fetched": counts["done"],
@@ -43,21 +46,18 @@ async def status_of(run: Run) -> dict[str, Any]:
         "returned": counts["returned"],
         "reclaimed": counts["reclaimed"],
         "admitted": counters.admitted,
-        "by_reason": reasons,
+        "by_reason": _named(counts, "reason:"),
         # Links that were not admitted, by reason.
-        "filtered": {
-            name.removeprefix("filtered:"): int(count)
-            for name, count in sorted(pairs(page_counters))
-            if name.startswith("filtered:")
-        },
+        "filtered": _named(page_counters, "filtered:"),
         "parked_domains": sum(sizes[: run.partitions]),
         "trapped_kept": sum(sizes[run.partitions :]),
         "pages_queued": counters.queue_pages,
         "pages_being_parsed": sum(counters.taken.values()),
         "pages_stored": counters.stored,
         "pages_cut": counters.cut,
-        **_stored(dict(pairs(page_counters))),
-        **_spilled(dict(pairs(spills))),
+        "items": page_counters["items"],
+        "dead_letters": page_counters["dead"],
+        **_spilled(spills),
         "partitions": run.partitions,
         "partitions_owned": counters.owned,
         "shards": run_map.shards,
@@ -71,18 +71,19 @@ async def status_of(run: Run) -> dict[str, Any]:
         "redis_memory_max_bytes": memory.most,
         # What to do; '' unless it is full.
         "redis_full": f"Redis at {run.client.where} {memory}" if memory.is_full else "",
-        "runs_beside": _beside(run.name, dict(pairs(fetching))),
+        "runs_beside": _beside(run.name, dict(pairs(fetching)), await server_ms(run.client)),
     }
 
 
-def _stored(counts: dict[str, str]) -> dict[str, int]:
-    return {"items": int(counts.get("items", 0)), "dead_letters": int(counts.get("dead", 0))}
+def _named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {
+        name.removeprefix(prefix): count for name, count in sorted(counts.items()) if name.startswith(prefix)
+    }
 
 
-def _beside(run: str, fetching: dict[str, str]) -> list[str]:
+def _beside(run: str, fetching: dict[str, str], now_ms: int) -> list[str]:
     """Return the other runs that fetch now: domains rest for all of them together."""
     known = {name: json.loads(facts) for name, facts in fetching.items() if not name.startswith(":")}
-    now_ms = time.time() * 1000
     return sorted(
         name
         for name, facts in known.items()

@@ -28,6 +28,7 @@ class Telemetry:
         metrics, heartbeat, client = self.metrics, self.heartbeat, run.client
         heartbeat.check_growth_every(config.figures_seconds)
         heartbeat.descriptors = Descriptors(client.where, RunPaths(config.data, run.name).pages)
+        heartbeat.data = config.data
         heartbeat.publish_to(metrics)
         self._lag = lag = LoopLag(config.figures_seconds)
         metrics.event_loop_lag_seconds = lambda: lag.worst_s

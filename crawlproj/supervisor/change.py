@@ -9,11 +9,15 @@ from typing import Any, cast
 from crawlproj.config import Config
 from crawlproj.config.rules import RULES
 from crawlproj.errors import BadArgument
-from crawlproj.runs import Limits, Run
+from crawlproj.runs import Limits, Run, RunState
+from crawlproj.runs.leader import limit_reached
 from crawlproj.runs.rules import agree
 
 #: Settings that say where the run is.
 _WHERE = frozenset({"CRAWL_DATA", "REDIS_URL", "REDIS_PARAMS", "REDIS_PASSWORD_FILE", "LOG_LEVEL"})
+
+#: States that a limit does not change.
+_STAYS = frozenset({RunState.PAUSED, RunState.FINISHED})
 
 
 async def change_run(
@@ -50,3 +54,18 @@ async def set_limits(run: Run, given: Mapping[str, int | float | None]) -> Limit
     if limits != before:
         await run.set_limits(limits)
     return limits
+
+
+async def stop_at_limit(run: Run) -> str:
+    """Return the limit that *run* has reached already, '' for none; if so, the run is stopped.
+
+    Nobody else works on it. A run with pages or links that are not stored yet is started all the same.
+    """
+    counters, run_map = await run.read_counters(), await run.read_map()
+    limit = limit_reached(run_map.limits, counters, run_map.ran_s)
+    if not limit or counters.unstored or counters.spilled or run_map.state in _STAYS:
+        return ""
+    if not await run.change(RunState.STOPPED, limit):
+        # It keeps why it was stopped before.
+        await run.update(reason=limit)
+    return limit

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crawlproj.observe.logs import parse_json_line
-from crawlproj.supervisor.forkpool import Forked, ForkPool
+from crawlproj.supervisor.forkpool import ForkPool, Started
 from crawlproj.supervisor.plan import Restarts
 
 #: A log line at ERROR, or the one-line error of a command.
@@ -56,7 +55,9 @@ class Child:
     last_error: str = ""
     #: How its last process ended.
     exit_code: int | None = None
-    _process: subprocess.Popen[bytes] | Forked | None = None
+    #: What its last process used, with its own children, once it has ended.
+    cpu_s: float = 0.0
+    _process: Started | None = None
     #: How much of each file has been read.
     _read_bytes: dict[Path, int] = field(default_factory=dict)
 
@@ -90,6 +91,7 @@ class Child:
         """Return the exit code of a process that has ended, once; None for one that has not."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
+        self.cpu_s = self._process.cpu_s
         self._process, self.exit_code = None, code
         if self.output.exists() and not self.output.stat().st_size:
             self.output.unlink()

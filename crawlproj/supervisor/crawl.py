@@ -12,7 +12,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,19 +20,18 @@ from typing import Any
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
-from crawlproj.redisio import keys
-from crawlproj.redisio.names import ProcessName
+from crawlproj.redisio.stripes import read_page_queue
 from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
 from crawlproj.runs.gauges import run_gauges
+from crawlproj.runs.membership import Given, Membership
 from crawlproj.runs.overview import overview_of
-from crawlproj.runs.processes import forget_supervisor, show_supervisor
 from crawlproj.runs.telemetry import Telemetry
 from crawlproj.supervisor.autoscale import ScaleState, decide
 from crawlproj.supervisor.children import LogFiles
-from crawlproj.supervisor.claim import is_alone, leave, live_shards
+from crawlproj.supervisor.claim import live_shards, others_continue
 from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.forkpool import ForkPool
-from crawlproj.supervisor.plan import Range
+from crawlproj.supervisor.plan import Range, longest_pause_s
 from crawlproj.supervisor.progress import progress_line
 from crawlproj.supervisor.view import View
 
@@ -61,15 +60,15 @@ class CrawlResult:
 
 
 class Crawl:
-    """The processes of a run on this machine. *settings* go to every child, *log_level* is the supervisor's.
+    """The processes of a run on this machine; which shards these are, the others and we agree on as members.
 
-    *joins* is the number of shards it added to a running run; None for the run's own supervisor, which starts
-    all shards but those of supervisors that joined. *restore* is called when Redis may have lost rules and
-    seeds.
+    *settings* go to every child, *log_level* is the supervisor's. *restore* is called when Redis may have
+    lost rules and seeds.
     """
 
     def __init__(
         self,
+        membership: Membership,
         run: Run,
         config: Config,
         parsers: Range,
@@ -78,10 +77,9 @@ class Crawl:
         *,
         log_level: str = "INFO",
         limits: Limits | None = None,
-        joins: int | None = None,
         forkpool: ForkPool | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
-        spider: str = "web",
+        spider_words: Sequence[str] = ("web",),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log_file, self._log_level = log_files.own, log_level
@@ -90,7 +88,6 @@ class Crawl:
         self._restore = restore
         self._generation = 0
         self._config = config
-        self._joins = joins
         self._clock = clock
         self._view = View(sys.stderr, limits or Limits())
         # The overview is most of a supervisor's cost, and only a terminal shows all of it.
@@ -106,10 +103,13 @@ class Crawl:
             patience_s=config.drain_seconds + _GRACE_S,
             notify=self._view.notify,
             forkpool=forkpool,
-            spider=spider,
+            spider_words=spider_words,
+            merges=bool(config.compact_bytes),
         )
         self._telemetry = Telemetry()
-        self._process = ProcessName.of_this()
+        self._membership, self._process = membership, membership.process
+        self._figures: dict[str, Any] = {}
+        self._given = Given(0, 1, ())
         self._leader = Leader(run, self._process, _LEADER_MS, config.scheduler_idle_before_close)
         self._scale = ScaleState(parsers, config.page_queue_soft, config.page_queue_soft_bytes)
         self._parsers_wanted = parsers.least
@@ -136,6 +136,7 @@ class Crawl:
             finally:
                 self._crew.kill()
         self._status["seconds"] = round(self._view.end(), 1)
+        self._status["cpu_seconds"] = {"supervisor": time.process_time(), **self._crew.cpu_s}
         if failure is not None:
             return CrawlResult(failure.exit_code, self._status, failure)
         return CrawlResult(EXIT_INTERRUPTED if self._stop.is_set() else 0, self._status)
@@ -151,35 +152,40 @@ class Crawl:
             try:
                 await self._restore_lost()
                 run_map = await self._run.read_map()
-                joined, queued_bytes = await self._read_joined_and_queued()
+                given = await self._stay_member(run_map)
+                _, queued_bytes = await read_page_queue(self._run.client, self._run.name)
             except RunMismatch:
-                # A finished run is deleted by its last shard unless SCHEDULER_PERSIST is set.
+                if self._config.scheduler_persist:
+                    raise
+                # Its last shard has deleted it, as it has finished.
                 self._status["state"] = RunState.FINISHED.value
                 return
             if run_map.state.is_end:
                 return
-            now_s = self._clock()
-            ready_for = run_map.shards - joined if self._joins is None else self._joins
-            self._crew.maintain_shards(ended, run_map, ready_for, now_s)
+            now_s, young_s = self._clock(), longest_pause_s(self._view.seconds)
+            self._crew.maintain_shards(ended, run_map, given.numbers, now_s)
             # Shards first: parsers have nothing to do yet, and would slow down their start.
             if self._crew.parsers or run_map.alive:
                 self._crew.maintain_parsers(ended, self._parsers_wanted, now_s)
+            self._crew.maintain_merger(now_s)
             self._crew.kill_overdue(now_s)
             is_busy = self._status["waiting"] or self._status["leased"]
-            if not is_busy or now_s - self._read_s >= self._read_every_s:
+            if not is_busy or now_s - self._read_s >= min(young_s, self._read_every_s):
                 self._read_s = now_s
                 await self._refresh()
                 self._scale_parsers(queued_bytes, self._clock())
-            if not is_busy or not self._has_led or now_s - self._led_s >= _LEAD_EVERY_S:
+            if not is_busy or not self._has_led or now_s - self._led_s >= min(young_s, _LEAD_EVERY_S):
                 self._led_s = now_s
                 if await self._lead(run_map):
                     continue
             is_calm = is_busy and self._has_led
-            await self._sleep(_POLL_S if is_calm else _POLL_AT_END_S)
+            await self._sleep(min(young_s, _POLL_S) if is_calm else _POLL_AT_END_S)
 
     async def _restore_lost(self) -> None:
         generation = self._run.client.generation
         if generation != self._generation and self._restore is not None:
+            # Not into another run of this name.
+            await self._run.read_map()
             try:
                 await self._restore()
             except SetBack:
@@ -187,24 +193,20 @@ class Crawl:
                 return
         self._generation = generation
 
-    async def _read_joined_and_queued(self) -> tuple[int, int]:
-        """Return the number of shards of supervisors that joined, and the bytes in the page queue."""
-        answers = await self._run.client.pipeline(
-            [
-                ("HGET", keys.run_record(self._run.name), "joined"),
-                ("HGET", keys.page_counters(self._run.name), "queued_bytes"),
-            ]
-        )
-        joined, queued_bytes = (int(answer or 0) for answer in answers)
-        return joined, queued_bytes
+    async def _stay_member(self, run_map: RunMap) -> Given:
+        elsewhere = self._crew.elsewhere(run_map)
+        given = await self._membership.keep(self._crew.shards, elsewhere, self._figures)
+        before, self._given = self._given, given
+        if given != before and given.members + before.members > 2:
+            mine = ", ".join(map(str, sorted(given.numbers))) or "none"
+            self._view.notify(f"machines: {given.members}, shards: {given.shards}; this one runs: {mine}")
+        return given
 
     async def _lead(self, run_map: RunMap) -> bool:
         """Lead the run if no other process does; returns whether that ended it."""
         # From the start: shards check less often, so with a shard as leader the end would come later.
         is_leader = await self._leader.lead()
-        await show_supervisor(
-            self._run, self._process, self._telemetry.heartbeat.beat(self._status.get("fetched", 0))
-        )
+        self._figures = self._telemetry.heartbeat.beat(self._status.get("fetched", 0))
         if not self._has_led:
             # Not before our shards are up: a run without shards looks finished.
             self._has_led = len(run_map.alive) >= len(self._crew.shards) > 0
@@ -273,7 +275,7 @@ class Crawl:
         await self._wait_while((lambda _: self._crew.has_any) if stop else self._is_draining)
         if not stop and not self._is_over:
             return False
-        await self._with_timeout(forget_supervisor(self._run, self._process))
+        await self._with_timeout(self._membership.leave(continues=not self._is_over))
         await self._with_timeout(self._leader.step_down())
         await self._with_timeout(self._refresh())
         return True
@@ -306,7 +308,7 @@ class Crawl:
             await self._with_timeout(self._refresh())
             if self._progress_counts() != before:
                 moved_s, before = now_s, self._progress_counts()
-            elif now_s - moved_s > patience_s:
+            elif now_s - moved_s > patience_s and not self._crew.is_merging:
                 self._crew.kill()
             await self._sleep(_POLL_AT_END_S)
 
@@ -316,12 +318,10 @@ class Crawl:
         return tuple(self._status.get(name, 0) for name in names)
 
     async def _record_end(self, failure: CrawlError | None) -> None:
-        """Record why the run stopped, unless other processes still work on it."""
-        if self._joins is not None:
-            await leave(self._run, self._joins)
-            if not await is_alone(self._run, self._config.shard_lease_seconds):
-                return
-        if await live_shards(self._run):
+        """Record why the run stopped, unless it is not ours, or other processes still work on it."""
+        await self._membership.leave(continues=True)
+        lease_s = self._config.shard_lease_seconds
+        if isinstance(failure, RunMismatch) or await others_continue(self._run, self._membership, lease_s):
             return
         if failure is None:
             await self._run.end(RunState.STOPPED, "interrupted")
@@ -336,7 +336,7 @@ class Crawl:
                 await work
         except (TimeoutError, CrawlError) as exc:
             if not isinstance(exc, RunMismatch):
-                self._view.notify(f"Redis is unreachable: {exc or 'no answer'}")
+                self._view.notify(f"Redis is unreachable: {str(exc) or 'no answer'}")
 
     # -- logs and metrics --
 

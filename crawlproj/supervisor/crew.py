@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from crawlproj.errors import EXIT_SHARD_TAKEN, CrawlError
 from crawlproj.runs import RunMap
 from crawlproj.supervisor.children import Child, describe_exit
 from crawlproj.supervisor.forkpool import ForkPool
-from crawlproj.supervisor.plan import FINAL, numbers_to_start
+from crawlproj.supervisor.plan import FINAL
 
 #: How long a shard may take to claim its number before it counts as silent.
 _START_S = 60.0
+#: How often segments are merged while the crawl runs.
+_MERGE_EVERY_S = 600.0
 
 
 class ChildDied(CrawlError):
@@ -33,7 +35,8 @@ class Crew:
     """Children by role. No method waits: call them at every look at the run, with the time of one clock.
 
     *silent_s*: how long a shard may fail to renew its number; *patience_s*: how long a child may take to stop
-    when asked. *settings* are passed to every child; *log_of* returns the log file of each.
+    when asked. *settings* are passed to every child, *spider_words*, a spider and its arguments, to shards;
+    *log_of* returns the log file of each. *merges*: there is a process now and then that merges segments.
     """
 
     def __init__(
@@ -46,14 +49,20 @@ class Crew:
         patience_s: float,
         notify: Callable[[str], None],
         forkpool: ForkPool | None = None,
-        spider: str = "web",
+        spider_words: Sequence[str] = ("web",),
+        merges: bool = False,
     ) -> None:
         self.shards: dict[int, Child] = {}
         self.parsers: list[Child] = []
         #: Parsers that are no longer needed and were asked to stop.
         self.leaving: list[Child] = []
+        #: CPU seconds of the processes that have ended, by kind.
+        self.cpu_s = {"shard": 0.0, "parser": 0.0}
+        self._merger: Child | None = None
+        self._merges = merges
+        self._has_merged_rest = False
         self._run = run
-        self._spider = spider
+        self._spider_words = spider_words
         self._log_of = log_of
         self._settings = [f"--set={name}={value}" for name, value in settings.items()]
         self._silent_s = silent_s
@@ -64,11 +73,15 @@ class Crew:
 
     @property
     def all(self) -> list[Child]:
-        return [*self.shards.values(), *self.parsers, *self.leaving]
+        return [*self.shards.values(), *self.parsers, *self.leaving, *filter(None, [self._merger])]
 
     @property
     def has_shards(self) -> bool:
         return any(child.is_running for child in self.shards.values())
+
+    @property
+    def is_merging(self) -> bool:
+        return self._merger is not None and self._merger.is_running
 
     @property
     def has_any(self) -> bool:
@@ -76,20 +89,29 @@ class Crew:
 
     def take_exits(self) -> dict[str, int]:
         """Return the exit codes of the children that ended since the last call, by name."""
-        ended = {child.name: code for child in self.all if (code := child.take_exit()) is not None}
+        ended = {}
+        for child in self.all:
+            if (code := child.take_exit()) is not None:
+                ended[child.name] = code
+                kind = child.name.partition(" ")[0]
+                self.cpu_s[kind] = self.cpu_s.get(kind, 0.0) + child.cpu_s
         # They have written their last lines by now.
         self._report_errors()
         self.leaving = [child for child in self.leaving if child.is_running]
         return ended
 
+    def elsewhere(self, run_map: RunMap) -> set[int]:
+        """Return the numbers that processes of others hold."""
+        return {number for number in run_map.alive if not self._is_ours(number, run_map)}
+
     def maintain_shards(
-        self, ended: Mapping[str, int], run_map: RunMap, ready_for: int, now_s: float
+        self, ended: Mapping[str, int], run_map: RunMap, numbers: Collection[int], now_s: float
     ) -> None:
-        """Start, restart and kill shards as the run needs. *ended* was taken before *run_map* was read.
+        """Have the shards of *numbers*, which are ours. *ended* was taken before *run_map* was read.
 
         Raises ChildDied for one that is not worth restarting.
         """
-        elsewhere = {n for n in run_map.alive if not self._is_ours(n, run_map)}
+        elsewhere = self.elsewhere(run_map)
         if now_s - self._last_look_s > self._silent_s / 4:
             # Redis was unreachable, or we were suspended: the same holds for them, so none was silent.
             for child in self.shards.values():
@@ -99,13 +121,17 @@ class Crew:
             code = ended.get(child.name)
             is_retired = number >= run_map.shards and not child.is_running
             is_taken = number in elsewhere and code in (None, EXIT_SHARD_TAKEN) and not child.is_running
-            if is_retired or is_taken:
+            is_moved = number not in numbers and not child.is_running
+            if is_retired or is_taken or is_moved:
                 del self.shards[number]
             elif code is not None:
                 self._schedule_restart(child, code, now_s)
             elif child.is_running and number < run_map.shards:
+                if number not in numbers:
+                    # Another member gets it when this one has left.
+                    child.ask_to_stop(now_s + self._patience_s)
                 self._kill_if_silent(child, number in run_map.alive and number not in elsewhere, now_s)
-        for number in numbers_to_start(run_map.shards, ready_for, self.shards, elsewhere):
+        for number in sorted(set(numbers) - self.shards.keys() - elsewhere):
             self.shards[number] = self._new_shard(number)
         self._start_due(self.shards.values(), now_s)
 
@@ -122,6 +148,19 @@ class Crew:
             self.leaving.append(child)
         self._start_due(self.parsers, now_s)
 
+    def maintain_merger(self, now_s: float) -> None:
+        """Merge small segments now and then. A failure is in its log, and the next one tries again."""
+        if not self._merges or self.is_merging:
+            return
+        if self._merger is None:
+            # Not at once: there is nothing yet.
+            self._merger = Child(
+                "merger", ["compact", "--run", self._run, *self._settings], self._log_of("merger")
+            )
+            self._merger.started_s = now_s
+        elif now_s - self._merger.started_s >= _MERGE_EVERY_S:
+            self._merger.start(now_s)
+
     def drain_parsers(self, ended: Mapping[str, int], now_s: float) -> None:
         """Let parsers finish by themselves, now that the run is over; restart those that die before that."""
         for child in list(self.parsers):
@@ -130,13 +169,17 @@ class Crew:
             elif child.name in ended:
                 self._schedule_restart(child, ended[child.name], now_s)
         self._start_due(self.parsers, now_s)
+        if self._merger and not (self.parsers or self.is_merging or self._has_merged_rest):
+            self._has_merged_rest = True
+            self._notify("merging small segments")
+            self._merger.start(now_s)
 
     def stop_shards(self, now_s: float) -> None:
         for child in self.shards.values():
             child.ask_to_stop(now_s + self._patience_s)
 
     def stop_parsers(self, now_s: float) -> None:
-        for child in self.parsers:
+        for child in (*self.parsers, *filter(None, [self._merger])):
             child.ask_to_stop(now_s + self._patience_s)
 
     def kill_overdue(self, now_s: float) -> None:
@@ -185,7 +228,7 @@ class Crew:
                 child.start(now_s)
 
     def _new_shard(self, number: int) -> Child:
-        arguments = ["crawl", self._spider, f"-ashard={number}", f"-arun={self._run}", *self._settings]
+        arguments = ["crawl", *self._spider_words, f"-ashard={number}", f"-arun={self._run}", *self._settings]
         return Child(f"shard {number}", arguments, self._log_of(f"shard-{number}"), self._forkpool)
 
     def _new_parser(self) -> Child:

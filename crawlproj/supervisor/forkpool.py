@@ -23,7 +23,7 @@ class ForkPool:
     """Starts `scrapy` processes, using the forked ones first."""
 
     def __init__(self) -> None:
-        self._waiting: list[Forked] = []
+        self._waiting: list[Started] = []
 
     def fork(self, count: int, prepare: Callable[[], None] = lambda: None) -> list[str] | None:
         """Call *prepare*, then fork *count* waiting processes; returns None in the parent.
@@ -43,11 +43,11 @@ class ForkPool:
             if pid == 0:
                 return _wait_for_job(reading)
             os.close(reading)
-            self._waiting.append(Forked(pid, writing))
+            self._waiting.append(Started(pid, writing))
         gc.unfreeze()
         return None
 
-    def start(self, name: str, arguments: Sequence[str], output: Path) -> subprocess.Popen[bytes] | Forked:
+    def start(self, name: str, arguments: Sequence[str], output: Path) -> Started:
         """Start ``scrapy`` with *arguments*; what it prints is appended to *output*.
 
         *name* is shown by ``ps``: the command line of a forked process is its parent's. Settings among the
@@ -55,22 +55,23 @@ class ForkPool:
         """
         job = {"name": name, "arguments": list(arguments), "output": str(output)}
         while self._waiting:
-            process = self._waiting.pop(0)
-            if process.wake(json.dumps(job)):
-                return process
-        settings = [argument for argument in arguments if argument.startswith("--set=")]
-        shown = [argument for argument in arguments if argument not in settings]
+            forked = self._waiting.pop(0)
+            if forked.wake(json.dumps(job)):
+                return forked
+        words, environment = child.command("crawlproj.project", arguments)
         with output.open("ab") as file:
-            return subprocess.Popen(
-                # -P: a file where a person works may have the name of a module.
-                [sys.executable, "-P", "-m", child.__name__, *shown],
-                env=os.environ | {child.SETTINGS: json.dumps(settings), "PYTHONPATH": _path()},
+            process = subprocess.Popen(
+                words,
+                env=os.environ | environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 # Ctrl-C is for the supervisor, which stops its children in order.
                 start_new_session=True,
             )
+        # We wait for it ourselves, and Popen need not warn that nobody does.
+        process.returncode = 0
+        return Started(process.pid)
 
     def close(self) -> None:
         """Dismiss the processes that were not needed."""
@@ -78,16 +79,13 @@ class ForkPool:
             self._waiting.pop().dismiss()
 
 
-def _path() -> str:
-    """Return PYTHONPATH with the directory of this package, which need not be installed."""
-    return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])]))
+class Started:
+    """A process of ours. A forked one waits for its job on *pipe* first."""
 
-
-class Forked:
-    """A forked process that waits for a job on a pipe."""
-
-    def __init__(self, pid: int, pipe: int) -> None:
+    def __init__(self, pid: int, pipe: int = -1) -> None:
         self.pid = pid
+        #: What it and its own children have used, once it has ended.
+        self.cpu_s = 0.0
         self._pipe = pipe
         self._code: int | None = None
 
@@ -112,11 +110,14 @@ class Forked:
 
     def _reap(self, options: int) -> None:
         try:
-            pid, status = os.waitpid(self.pid, options)
+            pid, status, usage = os.wait4(self.pid, options)
         except ChildProcessError:
             # SIGCHLD is ignored, so the exit code is lost; 0, as in `subprocess`.
-            pid, status = self.pid, 0
-        self._code = os.waitstatus_to_exitcode(status) if pid else None
+            self._code = 0
+            return
+        if pid:
+            self._code = os.waitstatus_to_exitcode(status)
+            self.cpu_s = usage.ru_utime + usage.ru_stime
 
     def send_signal(self, sig: int, /) -> None:
         # Not to a reaped process: its pid may have been reused.

@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -27,6 +27,8 @@ _SECRET_VALUE = re.compile(
     r"""://[^/@\s]*:[^/@\s]+@|["'][^"']*(passw|secret|token|api_?key|authorization|cookie)[^"']*["']\s*:""",
     re.IGNORECASE,
 )
+#: Settings of `scrapy serve`, tokens among them.
+_OF_SERVER = ("CRAWL_API_", "CRAWL_JOBS_")
 #: How long a job may take beyond its time to drain.
 _GRACE_S = 15.0
 
@@ -43,8 +45,10 @@ class PlannedJob:
     arguments: Mapping[str, str]
 
 
-def plan_jobs(run: str, shards: int, parsers: int, servers: Sequence[ScrapydServer]) -> list[PlannedJob]:
-    """Assign shards, then parsers, to the servers in turn."""
+def plan_jobs(
+    run: str, shards: int, parsers: int, servers: Sequence[ScrapydServer], running: Collection[str] = ()
+) -> list[PlannedJob]:
+    """Assign shards, then parsers, to the servers in turn; not those that are *running*: ``shard-0``."""
     launch = secrets.token_hex(4)
     wanted = [
         ("web", f"shard-{n}", {"run": run, "shard": str(n), "shards": str(shards)}) for n in range(shards)
@@ -59,6 +63,7 @@ def plan_jobs(run: str, shards: int, parsers: int, servers: Sequence[ScrapydServ
             arguments,
         )
         for place, (spider, role, arguments) in enumerate(wanted)
+        if role not in running
     ]
 
 
@@ -74,7 +79,9 @@ def job_settings(
     Redis of this crawl.
     """
     _refuse_secrets(config, given)
-    settings = {name: value for name, value in given.items() if name not in RULES}
+    settings = {
+        name: value for name, value in given.items() if name not in RULES and not name.startswith(_OF_SERVER)
+    }
     settings.pop("REDIS_URL", None)
     host = urlsplit(config.redis_url).hostname if config.redis_url else None
     remote = [server.name for server in servers if not is_local(server.host)]
@@ -143,9 +150,14 @@ async def schedule_jobs(
     return unscheduled
 
 
+async def all_jobs(servers: Sequence[ScrapydServer]) -> list[list[Job] | ScrapydError]:
+    """Return the jobs of all runs on each server, or the error it answered with."""
+    return await _gather(server.jobs() for server in servers)
+
+
 async def jobs_of(run: str, servers: Sequence[ScrapydServer]) -> dict[str, list[Job] | ScrapydError]:
     """Return the jobs of *run* on each server, shards first, or the error it answered with."""
-    answers = await _gather(server.jobs() for server in servers)
+    answers = await all_jobs(servers)
     return {
         server.name: answer
         if isinstance(answer, ScrapydError)
@@ -158,6 +170,12 @@ def run_of(job_id: str) -> str:
     """Return the run of one of our jobs; empty for other jobs."""
     match = _JOB_ID.fullmatch(job_id)
     return match["run"] if match else ""
+
+
+def role_of(job_id: str) -> str:
+    """Return what one of our jobs is: ``shard-0``."""
+    match = _JOB_ID.fullmatch(job_id)
+    return f"{match['role']}-{match['number']}" if match else ""
 
 
 async def pending_after_start(jobs: Sequence[PlannedJob]) -> dict[str, list[str]]:

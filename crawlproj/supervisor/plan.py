@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crawlproj.errors import EXIT_NO_SEEDS, EXIT_RUN_MISMATCH, EXIT_USAGE, BadArgument
@@ -16,6 +16,12 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 #: A child that lived this long starts counting deaths from one.
 _WELL_S = 60.0
+#: How often a supervisor looks at its run, as a share of the age of the run, and at most how often.
+_LOOK_SHARE, _LEAST_LOOK_S = 0.2, 0.3
+#: Limits stored with the run: --max-...
+_LIMITS = ("pages", "seconds", "bytes")
+#: What a supervisor gives to its shards.
+_SHARD_ARGUMENTS = frozenset({"shard", "shards", "run"})
 _COUNT = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
 
 
@@ -46,6 +52,18 @@ def parsers_from(text: str, cores: int) -> Range:
     return Range(least, most)
 
 
+def arguments_from(pairs: Sequence[str], spider: str | None) -> dict[str, str]:
+    """Read ``-a NAME=VALUE``, the arguments of *spider*."""
+    if wrong := next((pair for pair in pairs if "=" not in pair), ""):
+        raise BadArgument(f"-a {wrong}: write -a NAME=VALUE.")
+    arguments = dict(pair.split("=", 1) for pair in pairs)
+    if pairs and not spider:
+        raise BadArgument(f"-a {pairs[0]}: arguments are for a spider of your own; name it with --spider.")
+    if taken := sorted(_SHARD_ARGUMENTS & arguments.keys()):
+        raise BadArgument(f"-a {taken[0]} is given to each shard by `scrapy run` itself; leave it out.")
+    return arguments
+
+
 def amount_from(option: str, text: str | None, least: int) -> int | None:
     """Read a whole number from the command line; None when the option was not given."""
     if text is None:
@@ -54,6 +72,11 @@ def amount_from(option: str, text: str | None, least: int) -> int | None:
         none = "; 0 means no limit" if least == 0 else ""
         raise BadArgument(f"--{option} {text}: must be a whole number, at least {least}{none}.")
     return int(text)
+
+
+def limits_from(options: object) -> dict[str, int | None]:
+    """Read ``--max-pages`` and the other limits that are stored with the run."""
+    return {name: amount_from(f"max-{name}", getattr(options, f"max_{name}"), 0) for name in _LIMITS}
 
 
 @dataclass(slots=True)
@@ -71,13 +94,6 @@ class Restarts:
         return code not in FINAL and self.deaths < MOST_DEATHS
 
 
-def numbers_to_start(
-    shards: int, ready_for: int, ours: Collection[int], elsewhere: Collection[int]
-) -> list[int]:
-    """Return the free shard numbers to start, so that we hold *ready_for* in all.
-
-    The highest first: a lower free number may belong to another supervisor that is about to restart it.
-    """
-    held = sum(number < shards for number in ours)
-    free = [n for n in reversed(range(shards)) if n not in ours and n not in elsewhere]
-    return sorted(free[: max(0, ready_for - held)])
+def longest_pause_s(age_s: float) -> float:
+    """Return how long a supervisor may look away from a run of that age: a small one is over soon."""
+    return max(_LEAST_LOOK_S, _LOOK_SHARE * age_s)

@@ -8,6 +8,7 @@ from typing import Any
 
 from crawlproj.config import Config
 from crawlproj.frontier.scope import SiteList
+from crawlproj.runs.overview import LITTLE_DISK_BYTES
 
 #: The window of the current rate.
 _RECENT_S = 10.0
@@ -42,10 +43,12 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float:
     return (last[1] - first[1]) / seconds if seconds > 0 else 0.0
 
 
-def start_phrase(new: int, waiting: int, spider: str = "web") -> str:
+def start_phrase(new: int, waiting: int, spider: str = "web", *, was_finished: bool = False) -> str:
     """Return what a run begins with: *new* seeds, what is *waiting*, or what its *spider* asks for."""
     if new:
         return f"new seeds: {new:,}"
+    if was_finished:
+        return f"it had finished; looking for new start requests of spider {spider}"
     if spider != "web" and not waiting:
         return f"starting with the requests of spider {spider}"
     return f"resuming with {waiting:,} URLs waiting"
@@ -85,8 +88,15 @@ def stored_phrase(status: dict[str, Any]) -> str:
 
 
 def room_lines(status: dict[str, Any]) -> list[str]:
-    """Return what to know when Redis is short of room, and of the links that wait on disk for it."""
+    """Return what to know when Redis or a disk is short of room, and of the links that wait for it."""
     lines = [status["redis_full"]] if status.get("redis_full") else []
+    lines += [
+        f"the disk of {disk['host']} has {disk['free_bytes'] / 1e6:,.0f} MB left; its parsers wait when full"
+        for disk in status.get("disks", ())
+        if disk["free_bytes"] < LITTLE_DISK_BYTES
+    ]
+    if why := status.get("storage_waits"):
+        lines.append(f"pages cannot be stored, parsers wait: {why}")
     if status.get("admission_waits"):
         used, most = (status[f"redis_memory_{name}"] / 1e6 for name in ("bytes", "max_bytes"))
         lines.append(

@@ -6,10 +6,11 @@ from typing import Any
 
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths
-from crawlproj.redisio import keys
-from crawlproj.redisio.client import pairs
+from crawlproj.pages.queue import read_segments
 from crawlproj.runs import Run, RunState
 from crawlproj.runs.reasons import failure_lines, is_fruitless
+from crawlproj.storage.objects import is_address
+from crawlproj.storage.places import store_of
 from crawlproj.storage.segments import segments_in
 
 
@@ -21,8 +22,9 @@ def summary_of(status: dict[str, Any], *, joined: bool = False) -> str:
 def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_before: int) -> dict[str, Any]:
     """Add to *status* what only the end of a run shows."""
     status["spider"] = spider
-    status["data"], status["pages"] = str(paths.directory), str(paths.pages)
-    status["items_directory"] = str(paths.items)
+    place = store_of(paths) or paths
+    status["data"], status["pages"] = str(paths.directory), str(place.pages)
+    status["items_directory"] = str(place.items)
     status["pages_fetched"] = status["fetched"]
     status["failed_by_reason"] = {
         reason: count for reason, count in status["by_reason"].items() if outcome_of(reason) == "failed"
@@ -34,9 +36,11 @@ def complete(status: dict[str, Any], paths: RunPaths, spider: str, fetched_befor
 
 async def pages_elsewhere(run: Run, paths: RunPaths) -> int:
     """Return how many pages of *run* are in no file here: parsers write to the disk of their machine."""
-    recorded = pairs(await run.client.command("HGETALL", keys.segments(run.name)))
+    recorded = await read_segments(run.client, run.name)
     here = segments_in(paths.pages) | segments_in(paths.items)
-    return sum(int(pages) for name, pages in recorded if name not in here)
+    # What is in a store can be read from everywhere.
+    away = (record for name, record in recorded.items() if name not in here and not is_address(record.data))
+    return sum(record.pages for record in away)
 
 
 def ended_fruitless(status: dict[str, Any]) -> bool:
@@ -51,6 +55,8 @@ def _how(status: dict[str, Any]) -> str:
         how = f"finished in {status['seconds']} s"
     else:
         left = status["pages_queued"] + status["pages_being_parsed"]
+        # Redis was unreachable when it was to be told.
+        state = "interrupted" if state == RunState.RUNNING else state
         how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
         how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"
         how += f", {status['links_spilled']:,} links on disk" if status.get("links_spilled") else ""
@@ -79,12 +85,14 @@ def _failures(status: dict[str, Any]) -> list[str]:
 def _pages(status: dict[str, Any]) -> list[str]:
     elsewhere = status.get("pages_elsewhere", 0)
     if status["spider"] != "web":
-        others = " and elsewhere: on other machines, or moved" if elsewhere else ""
+        others = f" and elsewhere; to copy them: scrapy gather --run {status['run']}" if elsewhere else ""
         return [f"{status['items']:,} items are in {status['items_directory']}{others}"]
     stored, where = status["pages_stored"], status["pages"]
     if ended_fruitless(status):
         return [f"{stored:,} rows in {where} say why each URL has no page."] if stored else []
-    others = f", {elsewhere:,} elsewhere: on other machines, or moved" if elsewhere else ""
+    others = (
+        f", {elsewhere:,} elsewhere; to copy them: scrapy gather --run {status['run']}" if elsewhere else ""
+    )
     lines = [f"{stored - elsewhere:,} pages are in {where}{others}"]
     if cut := status["pages_cut"]:
         lines.append(f"Truncated pages: {cut:,}; the rest was over CRAWL_MAX_BODY or never sent.")

@@ -173,10 +173,9 @@ def bar_of(ahead: Forecast) -> str:
 
 def process_lines(processes: Sequence[dict[str, Any]]) -> list[str]:
     """Return a heading and a line for every process."""
-    hosts = {line["host"] for line in processes}
     rows = [("", "pages", "pages/s", "in flight", "buffered", "memory", "files", "process")]
     for line in processes:
-        where = str(line["pid"] or "?") + (f" on {line['host']}" if len(hosts) > 1 else "")
+        where = f"{line['pid'] or '?'} on {line['host']}"
         silent = f", silent for {line['silent_seconds']:.0f} s" if line["silent_seconds"] >= _SILENT_S else ""
         rows.append(
             (
