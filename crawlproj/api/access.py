@@ -19,6 +19,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from crawlproj.api.links import Links, is_link
 from crawlproj.api.problems import Refused
 from crawlproj.config import Config
 from crawlproj.errors import BadSetting, Problem
@@ -30,6 +31,8 @@ _BODY_S = 20.0
 _MOST_CLIENTS = 10_000
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _READS = ("GET", "HEAD")
+#: It changes nothing, so a token that reads will do.
+_LINK_PATH = "/export-link"
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -83,7 +86,7 @@ class Tokens:
             what = "This token is unknown." if given else "A token is needed: Authorization: Bearer TOKEN."
             raise Refused(401, what, headers={"WWW-Authenticate": 'Bearer realm="crawlproj"'})
         if writes and not may_write:
-            raise Refused(403, "This token may read, not write.")
+            raise Refused(403, "This token is read-only. Use a `write` token.")
 
 
 def is_loopback(host: str) -> bool:
@@ -120,9 +123,10 @@ class Rates:
 class Access:
     """The outermost layer of the server."""
 
-    def __init__(self, app: ASGIApp, *, config: Config, host: str, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, *, config: Config, host: str, tokens: Tokens, links: Links) -> None:
         self._app = app
         self._tokens = tokens
+        self._links = links
         self._rates = Rates(config.api_rate)
         self._is_local = is_loopback(host)
         self._hosts = _LOOPBACK | {host.lower(), *(name.lower() for name in config.api_hosts)}
@@ -159,7 +163,14 @@ class Access:
         writes = method not in _READS
         if writes:
             _check_origin(headers)
-        if self._tokens and (path.startswith("/api/") or path == "/metrics") and path != "/api/openapi.json":
+        if not self._tokens or path == "/api/openapi.json":
+            return
+        query = scope["query_string"].decode("latin-1")
+        if not writes and path.endswith("/export") and is_link(query):
+            if not self._links.is_valid(path, query):
+                raise Refused(403, "This link has expired, or it is not one of ours. Ask for another one.")
+        elif path.startswith("/api/") or path == "/metrics":
+            writes = writes and not path.endswith(_LINK_PATH)
             self._tokens.check(headers.get("authorization", ""), writes=writes)
 
     def _check_host(self, headers: Headers) -> None:

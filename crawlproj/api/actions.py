@@ -21,10 +21,10 @@ from crawlproj.frontier.scope import Sites
 from crawlproj.frontier.seeds import SeedLines, admit_seeds
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import canonicalise, domain_of
-from crawlproj.redisio import keys
 from crawlproj.runs import Run
 from crawlproj.runs.jobs import JobRecord
-from crawlproj.runs.processes import live_processes, read_supervisors
+from crawlproj.runs.membership import read_members
+from crawlproj.runs.processes import live_processes
 from crawlproj.runs.rules import read_rules
 from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
 
@@ -43,6 +43,7 @@ async def pause(service: Service, job: str) -> None:
 
 async def stop(service: Service, job: str) -> None:
     run = await service.run_of(job)
+    await service.places.cancel_waiting(job)
     if run is None:
         await _hold(service, job, "stopped")
     elif not RunState(await run.state()).is_end:
@@ -121,8 +122,6 @@ async def set_shards(service: Service, job: str, shards: int) -> None:
             await run.set_shards(shards)
         except BadArgument as exc:
             raise bad_field("shards", shards, str(exc)) from exc
-        # Supervisors that joined keep the shards they hold; the run's own starts all the others.
-        await run.client.command("HDEL", keys.run_record(job), "joined")
     record = await service.records.find(job)
     if record is not None:
         await service.records.update(job, request=json.dumps(record.request | {"shards": shards}))
@@ -151,6 +150,7 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
     run = await service.run_of(job)
     if await service.records.is_starting(job):
         raise Refused(409, f"Job {job!r} is being started; stop it first.")
+    await service.places.cancel_waiting(job)
     if run is not None:
         await _wait_until_unused(service, run)
         # First, so that no server starts it meanwhile.
@@ -165,7 +165,7 @@ async def _wait_until_unused(service: Service, run: Run) -> None:
     deadline_s = time.monotonic() + (_EXIT_S if RunState(await run.state()).is_end else 0.0)
     while True:
         alive = await live_processes(run, _silent_s(service))
-        if not alive and not await read_supervisors(run, int(time.time() * 1000)):
+        if not alive and not await read_members(run):
             return
         if time.monotonic() >= deadline_s:
             who = ", ".join(alive) or "its supervisor"

@@ -56,6 +56,7 @@ class Process(_Answer):
     cpu: float | None
     memory_bytes: Count
     open_files: Count
+    disk_free_bytes: int | None
     last_error: str
 
 
@@ -71,6 +72,8 @@ class JobSummary(_Answer):
     started_at: datetime | None
     ended_at: datetime | None
     mode: Literal["sharded", "single"]
+    #: Whose pages they are: `web`, or a spider of your own; empty before it has begun.
+    spider: str
     shards: int
     parsers: str
     #: All URLs known.
@@ -133,6 +136,8 @@ class Domain(_Answer):
     failures: int
     bytes: int
     parked: str
+    #: `allowed`, `partly`, `refused`, `unreachable`, or empty: not asked yet, or forgotten.
+    robots: Literal["allowed", "partly", "refused", "unreachable", ""]
 
 
 class DomainList(_Answer):
@@ -176,6 +181,14 @@ class Page(BaseModel):
     text: str | None
 
 
+class ExportLink(_Answer):
+    """A link that needs no token, for a minute and once."""
+
+    url: str
+    expires_at: datetime
+    bytes: Count
+
+
 class DeadLetter(_Answer):
     page: str
     url: str
@@ -197,6 +210,8 @@ class Replayed(_Answer):
 class Health(_Answer):
     status: Literal["ok", "unwell"]
     redis: str
+    #: The server that starts the jobs of this data directory.
+    leader: str | None
     disk_free_bytes: int
     jobs_running: int
     jobs_waiting: int

@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from crawlproj.api import jobs, pages, system
 from crawlproj.api.access import Access, Tokens
 from crawlproj.api.description import describe
+from crawlproj.api.links import Links
 from crawlproj.api.problems import handle_errors
 from crawlproj.api.service import Service
 from crawlproj.config import Config
@@ -41,7 +42,9 @@ def make_app(
 
     Raises BadSetting for wrong tokens.
     """
-    service = Service(config, settings or {}, given or {})
+    tokens = Tokens.of(config)
+    links = Links((*tokens.read, *tokens.write))
+    service = Service(config, settings or {}, given or {}, links)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,5 +71,5 @@ def make_app(
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     app.mount("/static", _Files(directory=STATIC, check_dir=False), name="static")
-    app.add_middleware(Access, config=config, host=host, tokens=Tokens.of(config))
+    app.add_middleware(Access, config=config, host=host, tokens=tokens, links=links)
     return app

@@ -54,11 +54,13 @@ async def create(request: JobRequest, served: Served, idempotency_key: Idempoten
             409, wrong, [Problem("name", name, wrong, "Choose another name, or leave it out.")]
         ) from None
     except KeyReused:
-        raise Refused(409, "This Idempotency-Key came with another request before.") from None
+        raise Refused(409, "This Idempotency-Key was used for a different request. Use a new key.") from None
     except TooManyJobs:
         most = served.config.jobs_waiting
         raise Refused(
-            429, f"{most:,} jobs wait or run (CRAWL_JOBS_WAITING).", headers={"Retry-After": "60"}
+            429,
+            f"{most:,} jobs are open, the most allowed (CRAWL_JOBS_WAITING). Stop some, or try again later.",
+            headers={"Retry-After": "60"},
         ) from None
     view = await served.changed(job)
     return answer(view, 201 if is_new else 200, {"Location": view["links"]["self"]})

@@ -8,22 +8,29 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi import Path as PathParameter
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, MalformedRangeHeader, Response, StreamingResponse
 
 from crawlproj.api import actions
-from crawlproj.api.answers import DeadLetterList, DomainList, Page, PageList, Replayed
-from crawlproj.api.exports import MEDIA_TYPES, PARTS, export
+from crawlproj.api.answers import DeadLetterList, DomainList, ExportLink, Page, PageList, Replayed
+from crawlproj.api.domains import add_robots
+from crawlproj.api.exports import MEDIA_TYPES, PARTS
+from crawlproj.api.links import VALID_S
 from crawlproj.api.problems import Refused, bad_field
-from crawlproj.api.requests import ReplayRequest
+from crawlproj.api.requests import ExportRequest, ReplayRequest
 from crawlproj.api.service import JobId, Served, answer, service_of
 from crawlproj.api.view import iso_time
 from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunPaths
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.redisio import keys
+from crawlproj.redisio.stripes import read_page_counters
 from crawlproj.storage.browse import PageFilter, browse, find_page
+from crawlproj.storage.places import places_of
 
 router = APIRouter(prefix="/api/jobs/{job}", tags=["pages"])
+
+#: A used link is remembered for longer than it is valid: clocks of several servers differ.
+_MEMORY = 10
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 Moment = Annotated[str, Query(max_length=40, pattern=r"^(\d{4}-\d\d-\d\d.*)?$", examples=["2026-01-31"])]
@@ -45,19 +52,19 @@ async def list_pages(
     """List stored pages, the newest first. It searches for a moment, then `next` continues from there."""
     await served.run_of(job)
     wanted = PageFilter(domain.strip().lower(), status, q, _moment("since", since), _moment("until", until))
-    directory = RunPaths(served.config.data, job).pages
+    directory = places_of(RunPaths(served.config.data, job))[0].pages
     try:
         async with served.searching:
             found = await asyncio.to_thread(browse, directory, wanted, limit, cursor)
     except BadArgument as exc:
         raise bad_field("cursor", cursor, str(exc)) from exc
-    total = await served.client.command("HGET", keys.page_counters(job), "stored")
+    counters = await read_page_counters(served.client, job)
     return answer(
         {
             "pages": found.lines,
             "next": found.cursor or None,
             "searched_pages": found.searched,
-            "total_pages": int(total or 0),
+            "total_pages": counters["stored"],
         }
     )
 
@@ -69,7 +76,7 @@ async def show_page(
     """Show a stored page with its text."""
     await served.run_of(job)
     async with served.searching:
-        row = await asyncio.to_thread(find_page, RunPaths(served.config.data, job).pages, page)
+        row = await asyncio.to_thread(find_page, places_of(RunPaths(served.config.data, job))[0].pages, page)
     if row is None:
         raise Refused(404, f"Job {job!r} has no page {page[:100]!r}.")
     return answer({"id": page, **row})
@@ -80,7 +87,9 @@ async def show_page(
     response_class=FileResponse,
     responses={
         200: {"content": {media: {} for media in MEDIA_TYPES.values()}},
+        403: {"description": "The link has expired, or is not one of ours."},
         206: {"description": "A part.", "content": {media: {} for media in (*MEDIA_TYPES.values(), PARTS)}},
+        410: {"description": "The link was used."},
         416: {"description": "The file is shorter."},
     },
 )
@@ -88,14 +97,42 @@ async def export_pages(
     job: JobId,
     request: Request,
     form: Annotated[Literal["parquet", "jsonl", "csv", "warc"], Query(alias="format")] = "parquet",
+    items: Annotated[bool, Query(description="What a spider has scraped, instead of the pages.")] = False,
+    once: Annotated[str, Query(pattern="^([0-9a-f]{32})?$", description="Of a link to a download.")] = "",
 ) -> Response:
-    """Export all stored pages as one file. A download can be resumed: Range, If-Range and ETag."""
+    """Export all stored pages as one file, sent as it is written.
+
+    A download can be resumed: Range, If-Range and ETag.
+    """
     service = service_of(request.app)
     await service.run_of(job)
-    file = await export(RunPaths(service.config.data, job), form, service.exporting)
-    if file is None:
-        raise Refused(404, f"Job {job!r} has no stored pages yet.")
-    return FileResponse(file, media_type=MEDIA_TYPES[form], filename=file.name)
+    if once and not await service.client.command(
+        "SET", keys.used_link(once), "", "NX", "PX", _MEMORY * VALID_S * 1000
+    ):
+        raise Refused(410, "This link was used. Ask for another one.")
+    paths, kind = RunPaths(service.config.data, job), MEDIA_TYPES[form]
+    if "Range" in request.headers:
+        file, growing = await service.exports.file(paths, form, items=items), None
+    else:
+        file, growing = await service.exports.begin(paths, form, items=items)
+    # The name says which segments are in it.
+    headers = {"ETag": f'"{file.name}"', "Content-Disposition": f'attachment; filename="{file.name}"'}
+    if growing is not None:
+        return StreamingResponse(growing, media_type=kind, headers=headers)
+    return _Download(file, media_type=kind, headers=headers)
+
+
+@router.post("/export-link", status_code=201, response_model=ExportLink)
+async def make_export_link(job: JobId, wanted: ExportRequest, request: Request) -> Response:
+    """Prepare an export; returns a link to it for a browser, which cannot send a token with a link."""
+    service = service_of(request.app)
+    await service.run_of(job)
+    paths = RunPaths(service.config.data, job)
+    file = await service.exports.file(paths, wanted.format, items=wanted.items)
+    query = {"format": wanted.format} | ({"items": "true"} if wanted.items else {})
+    url, expires_s = service.links.make(f"/api/jobs/{job}/export", query)
+    size = (await asyncio.to_thread(file.stat)).st_size
+    return answer({"url": url, "expires_at": iso_time(expires_s * 1000), "bytes": size}, 201)
 
 
 @router.get("/domains", response_model=DomainList)
@@ -118,7 +155,9 @@ async def list_domains(
         part = q.strip().lower()
         lines = [line for line in lines if part in line["domain"] and (line["parked"] or not parked)]
     following = str(start + limit) if start + limit < len(lines) else None
-    return answer({"domains": lines[start : start + limit], "sample": is_sample, "next": following})
+    shown = [dict(line) for line in lines[start : start + limit]]
+    await add_robots(run, served.config, shown)
+    return answer({"domains": shown, "sample": is_sample, "next": following})
 
 
 @router.get("/deadletters", response_model=DeadLetterList)
@@ -164,6 +203,17 @@ async def replay_dead_letters(
         await actions.reopen(served, run)
     served.views.forget(job)
     return answer({"replayed": replayed})
+
+
+class _Download(FileResponse):
+    """A file, or a part of it. A malformed Range is ignored (RFC 9110, 14.2), not an error in plain text."""
+
+    @classmethod
+    def _parse_range_header(cls, http_range: str, file_size: int) -> list[tuple[int, int]]:
+        try:
+            return super()._parse_range_header(http_range, file_size)
+        except MalformedRangeHeader:
+            return []
 
 
 def _letters(served: Served, job: str) -> DeadLetters:

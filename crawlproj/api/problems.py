@@ -20,6 +20,13 @@ logger = logging.getLogger(__name__)
 
 #: What callers give is shown up to here.
 _MOST_SHOWN = 200
+#: What to do about pydantic's kinds of errors whose message does not say it.
+_REMEDIES = {
+    "missing": "Add it.",
+    "extra_forbidden": "Leave it out, or correct its name; /api/openapi.json lists all fields.",
+    "json_invalid": "Send JSON.",
+    "model_attributes_type": "Send a JSON object, with Content-Type: application/json.",
+}
 
 
 class Refused(Exception):
@@ -88,9 +95,10 @@ def handle_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
 
     async def http(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
-        detail = {404: f"There is nothing at {request.url.path[:_MOST_SHOWN]!r}."}.get(
-            exc.status_code, f"{request.method} is not possible here: {exc.detail}."
-        )
+        detail = {
+            400: "The body cannot be read as JSON.",
+            404: f"There is nothing at {request.url.path[:_MOST_SHOWN]!r}.",
+        }.get(exc.status_code, f"{request.method} is not possible here: {exc.detail}.")
         headers = {"Allow": _methods_at(request, routes)} if exc.status_code == 405 else exc.headers
         return problem(exc.status_code, detail, headers=headers)
 
@@ -129,4 +137,5 @@ def _of_pydantic(error: Mapping[str, Any]) -> Problem:
     name = ".".join(part for part in place if not part.startswith(("list[", "str", "int", "constrained-")))
     shown = error.get("input")
     value = "" if shown is None or isinstance(shown, (dict, list, bytes)) else str(shown)
-    return Problem(name or "body", value, f"{name or 'The body'}: {error['msg']}.")
+    wrong = f"{name or 'The body'}: {error['msg']}."
+    return Problem(name or "body", value, wrong, _REMEDIES.get(error["type"], ""))

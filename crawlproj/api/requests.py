@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from crawlproj import checks, profiles
 from crawlproj.api.problems import Refused
@@ -31,7 +33,9 @@ _NAME = f"^{RUN_NAME.pattern}$"
 Seeds = Annotated[
     str | list[Annotated[str, Field(max_length=_MOST_SEED)]],
     Field(
-        description="Domains or URLs, separated by spaces, commas or lines, or as a list.",
+        validation_alias=AliasChoices("seeds", "domains", "urls"),
+        description="Domains or URLs, separated by spaces, commas or lines, or as a list. The field may also "
+        "be called domains or urls.",
         examples=["example.org, example.com"],
     ),
 ]
@@ -45,6 +49,17 @@ Parsers = (
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, body: object) -> object:
+        """Refuse lone surrogates (``\\ud800``): neither Redis nor a file nor an answer could hold them."""
+        try:
+            msgspec.json.encode(body)
+        except UnicodeEncodeError as exc:
+            wrong = "It has half a character, a lone surrogate"
+            raise PydanticCustomError("half_a_character", wrong) from exc
+        return body
 
 
 class SeedsRequest(_Body):
@@ -74,6 +89,13 @@ class ReplayRequest(_Body):
     """The dead letters to replay; without ids all of them."""
 
     ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=MOST_SEEDS)] | None = None
+
+
+class ExportRequest(_Body):
+    """What to export: the pages, or the items that a spider has scraped."""
+
+    format: Literal["parquet", "jsonl", "csv", "warc"] = "parquet"
+    items: bool = False
 
 
 class JobRequest(_Body):
@@ -115,15 +137,16 @@ class Plan:
             own["DOWNLOAD_DELAY"] = f"{config.download_delay:g}"
         job_config, wrong_settings = read_config({**settings, **own})
         problems += (replace(one, field=_field_of(one.field)) for one in wrong_settings)
-        problems += checks.fetch_problems(job_config)
         lines = list(split_seeds(request.seeds))
+        if not 0 < len(lines) <= MOST_SEEDS:
+            problems += checks.fetch_problems(job_config)
         if len(lines) > MOST_SEEDS:
             wrong = f"{len(lines):,} seeds are more than {MOST_SEEDS:,}."
             problems.append(Problem("seeds", "", wrong, "Add the rest afterwards."))
         elif not lines:
             problems.append(Problem("seeds", "", "There are no seeds.", "Give domains or URLs."))
         else:
-            problems += seed_problems(job_config, lines)
+            problems += checks.crawl_problems(job_config, [SeedLines(lines)])
         if problems:
             raise Refused(422, f"Problems: {len(problems)}; nothing was created.", problems)
         self.seeds = lines
@@ -135,11 +158,6 @@ class Plan:
         [first] = judge_seeds(SeedLines(self.seeds[:1]))
         assert not isinstance(first, Problem)
         return first.url
-
-
-def seed_problems(config: Config, lines: list[str]) -> list[Problem]:
-    found = checks.seed_problems(config, [SeedLines(lines)])
-    return [replace(one, field="seeds") for one in found]
 
 
 def split_seeds(given: str | list[str]) -> Iterator[str]:

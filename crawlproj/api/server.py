@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
 import socket
 from collections.abc import Callable
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from crawlproj.api.access import is_loopback
+from crawlproj.api.problems import problem
 from crawlproj.errors import BadArgument
 
 #: How long a client may take to send the head of a request, or to send another one.
 _HEAD_S = 15
+#: A client that has read nothing of an answer for so long is disconnected, by the kernel.
+_STALL_S = 30.0
 #: Connections at once; event streams are among them.
 _MOST_CONNECTIONS = 2000
 #: Event streams are closed this long after the server was asked to stop.
@@ -28,6 +34,8 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        connected: socket.socket = transport.get_extra_info("socket")
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_STALL_S * 1000))
         self.timeout_keep_alive_task = self.loop.call_later(_HEAD_S, self._close_slow)
 
     def data_received(self, data: bytes) -> None:
@@ -39,6 +47,20 @@ class _Protocol(H11Protocol):
             self.timeout_keep_alive_task = self.timeout_keep_alive_task or timer
         elif timer is not None:
             timer.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP with a problem, as everything else."""
+        answer = problem(
+            400, "This is no request: a malformed or very long head, or no Host. Nothing was done."
+        )
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        events = (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(bytes(answer.body)),
+            h11.EndOfMessage(),
+        )
+        self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
+        self.transport.close()
 
     def _close_slow(self) -> None:
         if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
@@ -93,11 +115,14 @@ def serve(app: FastAPI, listener: socket.socket, ready: Callable[[], None]) -> N
         while not server.started and not serving.done():
             await asyncio.wait([serving], timeout=_POLL_S)
         if server.started:
+            # What is there now stays: collections need not look through it, for tens of ms each.
+            gc.freeze()
             ready()
         await serving
 
+    # uvicorn stops in order and raises the signal again, which by default ends the process with an error.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         asyncio.run(run())
     except KeyboardInterrupt:
-        # uvicorn has stopped in order, and raises the signal again.
         pass

@@ -12,6 +12,10 @@ from fastapi import Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
 from crawlproj.api.domains import Domains
+from crawlproj.api.exports import Exports
+from crawlproj.api.lead import Lead
+from crawlproj.api.links import Links
+from crawlproj.api.places import Places
 from crawlproj.api.problems import no_job
 from crawlproj.api.starter import Starter
 from crawlproj.api.view import find_run
@@ -28,18 +32,22 @@ ANSWER_S = 10.0
 class Service:
     """One server. *settings* are all settings, *given* those that a person gave it."""
 
-    def __init__(self, config: Config, settings: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    def __init__(
+        self, config: Config, settings: Mapping[str, Any], given: Mapping[str, str], links: Links
+    ) -> None:
         self.config = config
         self.settings = settings
         self.given = given
+        self.links = links
         self.client: RedisClient
         self.views: JobViews
         self.starter: Starter
         self.domains = Domains()
+        self.places = Places(config, given)
+        self.lead = Lead(config.data)
         #: Searches in stored pages at once: each may hold some ten megabytes.
         self.searching = asyncio.Semaphore(4)
-        #: One export is written at a time: it reads all pages.
-        self.exporting = asyncio.Lock()
+        self.exports = Exports()
         #: What was done at the last look, and when that was new (ms).
         self.progress = (0, 0)
 
@@ -47,7 +55,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         self.client = await RedisClient.connect(self.config)
         self.views = JobViews(self.client, self.config)
-        self.starter = Starter(self.client, self.config, self.given)
+        self.starter = Starter(self.client, self.config, self.given, self.places, self.lead)
         task = asyncio.create_task(self.starter.run(), name="starter")
         try:
             yield

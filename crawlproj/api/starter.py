@@ -7,17 +7,17 @@ in Redis decides. A supervisor is a process of its own: it outlives the server.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
+import re
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
+from crawlproj.api.lead import Lead
+from crawlproj.api.places import Places, own_settings, parsers_wanted
 from crawlproj.config import Config
 from crawlproj.config.rules import RULES
 from crawlproj.errors import (
@@ -31,10 +31,13 @@ from crawlproj.errors import (
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Run
 from crawlproj.runs.jobs import JobRecord, JobRecords
-from crawlproj.runs.processes import read_supervisors
+from crawlproj.runs.membership import read_members
+from crawlproj.runs.processes import live_processes
+from crawlproj.supervisor import child
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +53,8 @@ _FINAL = frozenset({EXIT_USAGE, EXIT_RUN_MISMATCH, EXIT_NO_SEEDS})
 _MOST_STARTS = 5
 _WELL_MS = 60_000
 _MOST_ERROR = 1000
-_PACKAGE_PARENT = str(Path(__file__).parents[2])
+#: Before the message of a command.
+_PROGRAM = re.compile(r"^crawlproj \w+: ")
 #: What the server alone needs to know.
 _OWN_SETTINGS = ("CRAWL_API_", "CRAWL_JOBS_")
 
@@ -62,11 +66,12 @@ class Starter:
     client: RedisClient
     config: Config
     settings: Mapping[str, str]
+    places: Places
+    lead: Lead
     process: ProcessName = field(default_factory=ProcessName.of_this)
     #: Supervisors started here: they must be waited for, or they stay zombies.
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _starting: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _lock: IO[str] | None = None
 
     @property
     def records(self) -> JobRecords:
@@ -77,7 +82,7 @@ class Starter:
         try:
             while True:
                 try:
-                    if self._leads():
+                    if self.lead.take():
                         await self.look()
                 except (CrawlError, OSError) as exc:
                     logger.warning("cannot look for jobs: %s", exc)
@@ -86,22 +91,7 @@ class Starter:
             for task in self._starting.values():
                 task.cancel()
             await asyncio.gather(*self._starting.values(), return_exceptions=True)
-            if self._lock is not None:
-                self._lock.close()
-
-    def _leads(self) -> bool:
-        """Whether this server is the one that starts jobs on this machine."""
-        if self._lock is not None:
-            return True
-        self.config.data.mkdir(parents=True, exist_ok=True)
-        lock = (self.config.data / "serve.lock").open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            return False
-        self._lock = lock
-        return True
+            self.lead.close()
 
     async def look(self) -> None:
         """Start what waits, oldest first, as far as there are places."""
@@ -109,6 +99,8 @@ class Starter:
         waiting: list[JobRecord] = []
         running = len(self._starting)
         names = [name for name in await self.records.open_names() if name not in self._starting]
+        # After the names: what was started meanwhile is not judged by old answers.
+        await self.places.refresh()
         for name, record in zip(names, await self.records.find_all(names), strict=True):
             if record is None:
                 # Deleted a moment ago.
@@ -118,10 +110,15 @@ class Starter:
             running += is_here
             if is_waiting:
                 waiting.append(record)
-        for record in waiting[: max(0, self.config.jobs_at_once - running)]:
-            task = asyncio.create_task(self._start(record), name=f"start-{record.id}")
-            self._starting[record.id] = task
-            task.add_done_callback(lambda _, name=record.id: self._starting.pop(name, None))  # type: ignore[misc]
+        # A server that cannot be used now may run them already.
+        free = 0 if self.places.errors else self.config.jobs_at_once - running
+        for record in waiting[: max(0, free)]:
+            self._begin(record, self._start(record))
+
+    def _begin(self, record: JobRecord, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name=f"start-{record.id}")
+        self._starting[record.id] = task
+        task.add_done_callback(lambda _: self._starting.pop(record.id, None))
 
     async def _judge(self, record: JobRecord) -> tuple[bool, bool]:
         """Return whether a job runs on this machine, and whether it waits to be started."""
@@ -131,12 +128,14 @@ class Starter:
             await self._fail(record, str(exc))
             return False, False
         if run is not None:
-            supervisors = await read_supervisors(run, int(time.time() * 1000))
-            if supervisors:
-                if record.starts and time.time() * 1000 - record.started_ms > _WELL_MS:
+            members = await read_members(run)
+            elsewhere = not members and await self._runs_elsewhere(run)
+            if members or elsewhere:
+                if record.starts and await server_ms(self.client) - record.started_ms > _WELL_MS:
                     await self.records.update(record.id, starts=0)
-                processes = [ProcessName.read(beat["process"]) for beat in supervisors.values()]
-                return any(process.is_here for process in processes), False
+                if elsewhere and await self.places.missing(run, record):
+                    self._begin(record, self._complete(run, record))
+                return elsewhere or any(member.process.is_here for member in members.values()), False
             state = await run.state()
             if not state or RunState(state).is_end:
                 await self.records.close(record.id)
@@ -147,6 +146,28 @@ class Starter:
             # Not seen yet, or about to exit.
             return True, False
         return False, not record.held and not record.error
+
+    async def _runs_elsewhere(self, run: Run) -> bool:
+        """Whether jobs of scrapyd servers work on *run*; a server forgets those of its time before."""
+        if not self.places:
+            return False
+        silent_s = self.config.shard_lease_seconds + self.config.parse_seconds
+        return self.places.has(run.name) or bool(await live_processes(run, silent_s))
+
+    async def _complete(self, run: Run, record: JobRecord) -> None:
+        """Schedule what is missing of a job on scrapyd servers."""
+        key = keys.job_starter(record.id)
+        if not await self._claim(key):
+            return
+        try:
+            if record.starts >= _MOST_STARTS:
+                await self._fail(record, "Its processes end again and again; scrapyd has their logs.")
+                return
+            now_ms = await server_ms(self.client)
+            await self.records.update(record.id, starts=record.starts + 1, started_ms=now_ms)
+            await self.places.complete(run, record)
+        finally:
+            await drop_name(self.client, key, self.process.instance)
 
     async def _run_of(self, name: str) -> Run | None:
         return await Run.find(self.client, name) if await Run(self.client, name, 1).state() else None
@@ -163,17 +184,18 @@ class Starter:
                 ending = _last_line(self._output(record.id))
                 await self._fail(record, f"Its processes have died {record.starts} times in a row. {ending}")
                 return
-            now_ms = int(time.time() * 1000)
+            now_ms = await server_ms(self.client)
             await self.records.update(record.id, starts=record.starts + 1, started_ms=now_ms)
             is_new = await self._run_of(record.id) is None
             seeds = await self.records.read_seeds(record.id)
-            child = await asyncio.to_thread(self._launch, record, seeds, is_new=is_new)
-            self._children[record.id] = child
-            logger.info("job started", extra={"run": record.id, "supervisor": child.pid})
-            await self._watch(record, child, key)
+            process = await asyncio.to_thread(self._launch, record, seeds, is_new=is_new)
+            self._children[record.id] = process
+            logger.info("job started", extra={"run": record.id, "supervisor": process.pid})
+            await self._watch(record, process, key)
         except OSError as exc:
             await self._fail(record, f"It cannot be started: {exc}.")
         finally:
+            self.places.look_again()
             await drop_name(self.client, key, self.process.instance)
 
     async def _claim(self, key: str) -> bool:
@@ -183,18 +205,18 @@ class Starter:
             holder = await hold_name(self.client, key, self.process, _LEASE_MS)
         return holder is None
 
-    async def _watch(self, record: JobRecord, child: subprocess.Popen[bytes], key: str) -> None:
+    async def _watch(self, record: JobRecord, process: subprocess.Popen[bytes], key: str) -> None:
         deadline_s = time.monotonic() + _APPEAR_S
         while time.monotonic() < deadline_s:
-            code = child.poll()
+            code = process.poll()
             if code is not None:
                 self._children.pop(record.id, None)
                 await self._note_exit(record, code)
                 return
             run = await self._run_of(record.id)
             if run is not None:
-                seen = await read_supervisors(run, int(time.time() * 1000))
-                if any(beat["process"]["pid"] == child.pid for beat in seen.values()):
+                seen = await read_members(run)
+                if any(member.process.pid == process.pid for member in seen.values()):
                     return
             await hold_name(self.client, key, self.process, _LEASE_MS)
             await asyncio.sleep(_POLL_S)
@@ -217,8 +239,8 @@ class Starter:
         await self.records.close(record.id)
 
     def _reap(self) -> None:
-        for name, child in list(self._children.items()):
-            if child.poll() is not None and name not in self._starting:
+        for name, process in list(self._children.items()):
+            if process.poll() is not None and name not in self._starting:
                 del self._children[name]
 
     def _output(self, name: str) -> Path:
@@ -232,41 +254,48 @@ class Starter:
             file = paths.directory / "seeds.txt"
             file.write_text("".join(f"{seed}\n" for seed in seeds), "utf-8")
             words.insert(0, str(file))
-        words += run_options(record, self.settings, is_new=is_new)
+        words += run_options(record, self.settings, is_new=is_new, elsewhere=bool(self.places))
+        if self.places:
+            words.append(f"--set=CRAWL_JOBS_ON={','.join(self.config.jobs_on)}")
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)
         }
-        package = str(Path(__file__).parents[2])
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [package, environment.get("PYTHONPATH", "")])
-        )
+        command, hidden = child.command("crawlproj", ["launch" if self.places else "run", *words])
         with self._output(record.id).open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "crawlproj", "run", *words],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=environment,
+                env=environment | hidden,
                 start_new_session=True,
             )
 
 
-def run_options(record: JobRecord, settings: Mapping[str, str], *, is_new: bool) -> list[str]:
-    """Return the options of `scrapy run` for a job. A run that exists keeps its own limits and rules."""
+def run_options(
+    record: JobRecord, settings: Mapping[str, str], *, is_new: bool, elsewhere: bool
+) -> list[str]:
+    """Return the options of `scrapy run` for a job, or of `scrapy launch` if it is to run *elsewhere*.
+
+    A run that exists keeps its own limits and rules.
+    """
     asked = record.request
     words = []
     if shards := asked.get("shards"):
         words += ["--shards", str(shards)]
-    if parsers := asked.get("parsers"):
+    if elsewhere:
+        words += ["--parsers", str(parsers_wanted(record))]
+    elif parsers := asked.get("parsers"):
         words += ["--parsers", parsers]
     for name in ("max_pages", "max_seconds", "max_bytes"):
         if is_new and asked.get(name):
             words += [f"--{name.replace('_', '-')}", str(asked[name])]
     # What was asked for last: the later of two counts.
     given = {name: value for name, value in settings.items() if not name.startswith(_OWN_SETTINGS)}
-    for name, value in {**given, **asked.get("settings", {})}.items():
+    own = own_settings(record) if elsewhere else {}
+    for name, value in {**given, **asked.get("settings", {}), **own}.items():
         if is_new or name not in RULES:
-            words += ["-s", f"{name}={value}"]
+            words.append(f"--set={name}={value}")
     return words
 
 
@@ -275,4 +304,5 @@ def _last_line(path: Path) -> str:
         lines = path.read_text("utf-8", errors="replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1] if lines else ""
+    # A person who looks at a job has typed no command.
+    return _PROGRAM.sub("", lines[-1]) if lines else ""

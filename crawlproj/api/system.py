@@ -27,6 +27,8 @@ router = APIRouter(tags=["server"])
 _REDIS_S = 2.0
 #: With less, pages cannot be stored much longer.
 _LEAST_FREE_BYTES = 100_000_000
+#: A server that leads shows every second that it is alive.
+_LEADER_S = 30.0
 #: Metrics on disk that are older are of dead processes; see `observe.slots`.
 _LIVE_S = 60.0
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,18 +41,27 @@ async def health(served: Served) -> Response:
     running = waiting = 0
     progress_ms = 0
     redis = "ok"
+    disks = {socket.gethostname(): await asyncio.to_thread(_free_bytes, served)}
     try:
         async with asyncio.timeout(_REDIS_S):
-            running, waiting, progress_ms = await _jobs(served)
+            running, waiting, progress_ms, elsewhere = await _jobs(served)
+            disks = elsewhere | disks
     except (TimeoutError, CrawlError) as exc:
         redis = str(exc) or "It did not answer in time."
         problems.append({"what": f"Redis: {redis}", "remedy": "Start it, or see REDIS_URL."})
-    free = await asyncio.to_thread(_free_bytes, served)
+    problems += [{"what": error, "remedy": "Jobs wait until it answers."} for error in served.places.errors]
+    leader, silent_s = await asyncio.to_thread(served.lead.read)
+    if silent_s > _LEADER_S:
+        what = f"No jobs are started: {leader} holds the lead, and has shown no life for {silent_s:,.0f} s."
+        problems.append({"what": what, "remedy": "Kill it; another server takes over at once."})
+    host, free = min(disks.items(), key=lambda disk: disk[1])
     if free < _LEAST_FREE_BYTES:
-        problems.append({"what": f"{free / 1e6:,.0f} MB are free on disk.", "remedy": "Free some space."})
+        what = f"{free / 1e6:,.0f} MB are free on the disk of {host}."
+        problems.append({"what": what, "remedy": "Free some space."})
     value = {
         "status": "unwell" if problems else "ok",
         "redis": redis,
+        "leader": leader or None,
         "disk_free_bytes": free,
         "jobs_running": running,
         "jobs_waiting": waiting,
@@ -100,8 +111,8 @@ def _processes(service: Service, run: str) -> list[ProcessMetrics]:
     return list(read_processes(RunPaths(service.config.data, run).metrics / socket.gethostname(), _LIVE_S))
 
 
-async def _jobs(service: Service) -> tuple[int, int, int]:
-    """Return how many jobs run and wait, and when one was last seen to fetch or store a page (ms)."""
+async def _jobs(service: Service) -> tuple[int, int, int, dict[str, int]]:
+    """Return how many jobs run and wait, when one last made progress (ms), and the free room by host."""
     await service.client.command("PING")
     names = await service.records.open_names()
     views = [view for view in await asyncio.gather(*(service.views.get(name, 5.0) for name in names)) if view]
@@ -110,7 +121,13 @@ async def _jobs(service: Service) -> tuple[int, int, int]:
     done = sum(view["completed"] + view["failed"] + view["pages_stored"] for view in views)
     if done != service.progress[0]:
         service.progress = (done, int(time.time() * 1000))
-    return running, waiting, service.progress[1]
+    rooms = [
+        (line["disk_free_bytes"], line["host"])
+        for view in views
+        for line in view["processes"]
+        if line["disk_free_bytes"] is not None
+    ]
+    return running, waiting, service.progress[1], {host: free for free, host in sorted(rooms, reverse=True)}
 
 
 def _free_bytes(service: Service) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.runs.jobs import JobRecord, JobRecords
-from crawlproj.runs.overview import overview_of
+from crawlproj.runs.overview import LITTLE_DISK_BYTES, overview_of
 
 #: The states of a run, in the words of the API.
 STATES = {
@@ -79,7 +78,7 @@ async def read_job(client: RedisClient, config: Config, job: str) -> dict[str, A
         state, reason = "processing", "stores what was fetched"
     view: dict[str, Any] = _empty(job, config) | {name: overview[name] for name in _COPIED}
     limits = overview["limits"]
-    percent, left_s = _progress(overview, limits) if state == "processing" else (None, None)
+    percent, left_s = _progress(overview, limits)
     view |= {
         "state": state,
         "reason": reason,
@@ -87,20 +86,15 @@ async def read_job(client: RedisClient, config: Config, job: str) -> dict[str, A
         "started_at": iso_time(running),
         "ended_at": iso_time(max(ends)) if state in _ENDS else None,
         "mode": _mode(record, overview),
+        "spider": overview["spider"],
         "shards": overview["shards"],
         "parsers": record.request.get("parsers", "") if record else "",
         "total": overview["admitted"],
         "completed": overview["fetched"],
-        "failed_by_reason": {
-            reason: count for reason, count in overview["by_reason"].items() if outcome_of(reason) == "failed"
-        },
-        "skipped_by_reason": {
-            reason: count
-            for reason, count in overview["by_reason"].items()
-            if outcome_of(reason) == "skipped"
-        },
+        "failed_by_reason": _by_reason(overview, "failed"),
+        "skipped_by_reason": _by_reason(overview, "skipped"),
         "percent": 100.0 if state == "completed" else percent,
-        "seconds_left": left_s,
+        "seconds_left": left_s if state == "processing" else None,
         "ran_seconds": overview["ran_seconds"],
         "limits": {f"max_{name}": value for name, value in limits.items()},
         "rules": _rules(record, overview),
@@ -126,6 +120,7 @@ def _empty(job: str, config: Config) -> dict[str, Any]:
         "started_at": None,
         "ended_at": None,
         "mode": "sharded",
+        "spider": "",
         "shards": 0,
         "parsers": "",
         "total": 0,
@@ -188,7 +183,7 @@ def _rules(record: JobRecord | None, overview: dict[str, Any]) -> dict[str, Any]
 def _is_storing(overview: dict[str, Any]) -> bool:
     """Whether processes of a run that has ended still store pages: nobody should export it yet."""
     unstored = overview["pages_queued"] + overview["pages_being_parsed"]
-    return bool(unstored and overview["supervisors"])
+    return bool(unstored and (overview["supervisors"] or overview["processes"]))
 
 
 def _by_reason(overview: dict[str, Any], outcome: str) -> dict[str, int]:
@@ -197,8 +192,10 @@ def _by_reason(overview: dict[str, Any], outcome: str) -> dict[str, int]:
 
 def _process(line: dict[str, Any]) -> dict[str, Any]:
     shown = {name: line.get(name, 0) for name in _FIGURES}
-    started_s = line.get("started_ms", 0) / 1000
-    shown["age_seconds"] = max(0, int(time.time() - started_s)) if started_s else 0
+    # Not from `started_ms`: the clocks of machines differ.
+    shown["age_seconds"] = int(line.get("up_s", 0) + line["silent_seconds"])
+    # None: it cannot be read, or is not known.
+    shown["disk_free_bytes"] = line.get("disk_free_bytes")
     shown["cpu"] = line.get("cpu")
     shown["last_error"] = line.get("last_error", "")
     return shown
@@ -216,7 +213,8 @@ def _progress(overview: dict[str, Any], limits: dict[str, Any]) -> tuple[float |
     pages_left = limits["pages"] - overview["fetched"]
     if limits["pages"] and pages_left < overview["remaining"]:
         ways.append((overview["fetched"] / limits["pages"], pages_left / rate if rate else math.inf))
-    elif done:
+    # Until the first pages are stored, nothing may be left because no link was found yet.
+    elif done and (overview["remaining"] or overview["pages_stored"]):
         left = overview["remaining"]
         ways.append((done / (done + left), left / rate if rate else math.inf))
     if not ways:
@@ -230,10 +228,18 @@ def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, 
     """Return what is wrong now, or worth knowing, and what a person can do about it."""
     found: list[tuple[bool, str, str]] = [
         (bool(view["redis_full"]), view["redis_full"], "Give Redis more memory, or stop other runs."),
+        *(
+            (
+                disk["free_bytes"] < LITTLE_DISK_BYTES,
+                f"{disk['free_bytes'] / 1e6:,.0f} MB are free on the disk of {disk['host']}.",
+                "Free some space there: without room its parsers wait.",
+            )
+            for disk in overview.get("disks", ())
+        ),
         (
             bool(overview.get("interrupted")),
-            "No process works on this job.",
-            "It is started again by itself; if it is not, a server is missing: crawlproj serve.",
+            "This job has no running processes.",
+            "A server restarts it. If that does not happen, start one: crawlproj serve.",
         ),
         (
             bool(overview.get("admission_waits")),
@@ -241,25 +247,30 @@ def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, 
             "Give Redis more memory.",
         ),
         (
+            bool(overview.get("storage_waits")),
+            f"Pages cannot be stored: {overview.get('storage_waits')}",
+            "Free some disk space, or fix the object store; parsers resume by themselves.",
+        ),
+        (
             view["state"] == "completed" and not view["completed"],
             "No page was fetched.",
-            "See the failures by reason: wrong names, no network, or robots.txt.",
+            "See the parked domains, and what failed why: wrong names, no network, or robots.txt.",
         ),
     ]
     notes = [
         (
             view["parked_domains"] > 0,
-            f"{view['parked_domains']:,} domains are parked: they failed too often, or asked for a pause.",
+            f"Parked domains: {view['parked_domains']:,}. They failed too often, or asked for a pause.",
             "See the domains; release those that should be tried again.",
         ),
         (
             view["dead_letters"] > 0,
-            f"{view['dead_letters']:,} pages could not be parsed.",
+            f"Pages that could not be parsed: {view['dead_letters']:,}.",
             "See the dead letters; replay them after an update.",
         ),
         (
             view["pages_cut"] > 0,
-            f"{view['pages_cut']:,} pages were cut.",
+            f"Pages that were cut: {view['pages_cut']:,}.",
             "Raise CRAWL_MAX_BODY if their ends matter.",
         ),
     ]

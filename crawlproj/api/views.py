@@ -18,8 +18,11 @@ from crawlproj.redisio.client import RedisClient
 
 logger = logging.getLogger(__name__)
 
-#: How old a view may be that is returned again.
-FRESH_S = 0.5
+#: How old a view may be that is returned again: streams read one every second.
+FRESH_S = 1.0
+#: While a disk is busy, Redis may not answer for seconds. So long an older view is returned, up to this age.
+_STALE_S = 5.0
+_PATIENCE_S = 0.05
 #: Jobs whose last view is kept.
 _MOST_KEPT = 1000
 _EVERY_S = 1.0
@@ -45,14 +48,24 @@ class JobViews:
         self._streams = 0
 
     async def get(self, job: str, max_age_s: float = FRESH_S) -> dict[str, Any] | None:
-        """Return a view of *job* that is at most *max_age_s* old; None if there is no such job."""
+        """Return a view of *job* that is at most *max_age_s* old; None if there is no such job.
+
+        It may be some seconds older if Redis is slow, unless *max_age_s* is 0.
+        """
         at_s, view = self._kept.get(job, (float("-inf"), None))
-        if time.monotonic() - at_s <= max_age_s:
+        age_s = time.monotonic() - at_s
+        if age_s <= max_age_s:
             return view
         reading = self._reading.get(job)
         if reading is None or not max_age_s:
             reading = asyncio.create_task(self._read(job), name=f"view-{job}")
+            # Nobody may be left to hear of an error.
+            reading.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._reading[job] = reading
+        if max_age_s and age_s <= _STALE_S:
+            await asyncio.wait([reading], timeout=_PATIENCE_S)
+            if not reading.done():
+                return view
         return await asyncio.shield(reading)
 
     async def _read(self, job: str) -> dict[str, Any] | None:

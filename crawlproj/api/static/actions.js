@@ -1,16 +1,16 @@
 // What can be done with a crawl, and the questions asked before. A refusal is shown beside the buttons.
 
-import { jobPath, Problem, query, request, send, token } from "./api.js";
+import { jobPath, Problem, query, request, token } from "./api.js";
 import { announce, foreign, h, setAttribute, setText, show } from "./dom.js";
 import { sentence } from "./form.js";
-import { count, counted, line } from "./format.js";
+import { bytes, count, counted, line } from "./format.js";
 import { isOver } from "./state.js";
 
 const FORMATS = [
   ["parquet", "Parquet", "tables, data frames, SQL"],
   ["jsonl", "JSON lines", "one object a page"],
   ["csv", "CSV", "spreadsheets"],
-  ["warc", "WARC", "archives; only where it was stored"],
+  ["warc", "WARC", "archives; responses if stored as WARC"],
 ];
 
 export function toolbar(id, live, onJob, signal) {
@@ -53,7 +53,7 @@ export function toolbar(id, live, onJob, signal) {
       stop,
       shardsForm(live, (shards) => change("shards", { shards })),
       seeds,
-      exportMenu(id, act, signal),
+      exportMenu(id, act, live, signal),
       remove,
     ),
     refusal,
@@ -216,27 +216,34 @@ async function removeJob(id, act, job) {
   });
 }
 
-function exportMenu(id, act, signal) {
+function exportMenu(id, act, live, signal) {
   const note = h("p", { class: "faint", role: "status" });
-  const links = FORMATS.map(([format, label, what]) => {
-    const link = h(
-      "a",
-      { href: jobPath(id, `/export?format=${format}`), download: `${id}.${format}`, "data-format": format },
-      label,
-    );
-    link.addEventListener("click", (event) => {
-      // A link cannot carry a token.
-      if (!token()) return;
-      event.preventDefault();
-      act(() => download(id, format, note));
+  const links = (items) =>
+    FORMATS.filter(([format]) => !items || format !== "warc").map(([format, label, what]) => {
+      const given = { format, items: items ? "true" : "" };
+      const link = h(
+        "a",
+        { href: jobPath(id, `/export${query(given)}`), download: "", "data-format": format },
+        label,
+      );
+      link.addEventListener("click", (event) => {
+        // A link cannot carry a token.
+        if (!token()) return;
+        event.preventDefault();
+        act(() => download(id, { format, items }, note));
+      });
+      return h("li", {}, link, h("small", { class: "faint" }, items ? "items" : what));
     });
-    return h("li", {}, link, h("small", { class: "faint" }, what));
-  });
+  const items = live.shown(
+    h("div", {}, h("p", { class: "faint" }, "What its spider has scraped"), h("ul", {}, links(true))),
+    // Ours scrapes nothing but pages.
+    (job) => job.spider && job.spider !== "web",
+  );
   const menu = h(
     "details",
     { class: "menu" },
     h("summary", { class: "button" }, "Export"),
-    h("div", { class: "card" }, h("ul", {}, links), note),
+    h("div", { class: "card" }, h("ul", {}, links(false)), items, note),
   );
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
@@ -253,14 +260,13 @@ function exportMenu(id, act, signal) {
   return menu;
 }
 
-async function download(id, format, note) {
+// The browser saves the file itself, by a link that is valid once.
+async function download(id, body, note) {
   setText(note, "Preparing the file …");
   try {
-    const answer = await send(jobPath(id, `/export?format=${format}`), { patience: 0 });
-    const address = URL.createObjectURL(await answer.blob());
-    h("a", { href: address, download: `${id}.${format}` }).click();
-    setTimeout(() => URL.revokeObjectURL(address), 60_000);
-    setText(note, "Saved by the browser.");
+    const link = await request(jobPath(id, "/export-link"), { method: "POST", body, patience: 0 });
+    h("a", { href: link.url.slice(1), download: "" }).click();
+    setText(note, `${bytes(link.bytes)}, saved by the browser.`);
   } catch (error) {
     setText(note, "");
     throw error;

@@ -9,7 +9,7 @@ const HTTP = {
   404: ["not found", "Nothing: links to pages that are gone are normal."],
   410: ["gone for good", "Nothing: the site removed it."],
   429: [
-    "too many requests, the site says",
+    "the site says: too many requests",
     "Nothing: the domain is slowed down by itself. A longer delay for the next crawl helps.",
   ],
   500: ["error of the site", "Nothing now; add the URL as a seed again another day."],
@@ -20,7 +20,7 @@ const HTTP = {
 const REASONS = [
   [
     /^robots_unreachable|^robots_(5|net|err)/,
-    "robots.txt could not be had",
+    "robots.txt could not be fetched",
     "Nothing: without it a site is not crawled. It is asked again later.",
   ],
   [
@@ -37,33 +37,41 @@ const REASONS = [
   [/^content_type/, "not a kind of document that is read", "Nothing, unless you want files of this kind."],
   [/^trap_/, "looks like an endless set of pages", "If they are real pages, release the domain."],
   [
-    /dns|lookup|resolve/i,
+    /^cannot_resolve/,
     "the name is not known",
     "Check the spelling of the domain, and this machine's name servers.",
   ],
   [
-    /addressrefused|address_/i,
+    /^address_/,
     "a private address",
     "Only the person who runs the server can allow it: CRAWL_ALLOW_ADDRESSES.",
   ],
-  [/certificate/i, "its certificate is not valid", "Tell the site's owner; such sites are not read."],
-  [/tls|ssl/i, "no encrypted connection could be made", "Try the http:// address as a seed."],
+  [/^certificate/, "its certificate is not valid", "Tell the site's owner; such sites are not read."],
+  [/^tls/, "no encrypted connection could be made", "Try the http:// address as a seed."],
   [
-    /connecttimeout/i,
+    /^connect_timeout/,
     "the site did not answer at all",
     "It may be down, or it blocks this machine. Try it in a browser.",
   ],
   [
-    /timeout/i,
+    /timeout/,
     "the site was too slow",
-    "Nothing: it is retried. If it is many, the network here may be the cause.",
+    "Nothing: it is retried. If there are many of these, check this machine's network.",
   ],
   [
-    /refused|reset|noanswer|connect/i,
+    /^connection_failed/,
+    "no connection could be made",
+    "It may be down, or this machine has no way to it. Check its network.",
+  ],
+  [
+    /^connection_|^no_answer|^failed/,
     "the connection was refused or broken off",
     "It may be down, or it blocks this machine. Try it in a browser.",
   ],
-  [/badresponse|headers/i, "what it sent is not HTTP", "Nothing: an error of the site."],
+  [/^data_loss/, "it broke off within the page", "Nothing: it was retried. An error of the site."],
+  [/^bad_response|^headers_/, "what it sent is not HTTP", "Nothing: an error of the site."],
+  [/^bad_request|^unsupported/, "a URL that cannot be requested", "Nothing: an error in a link."],
+  [/^no_contact/, "the server has no contact", "Only the person who runs the server can set it: CRAWL_CONTACT."],
   [/internal_error/, "an error in the crawler", "Look at the logs of the shards, and report it."],
 ];
 
@@ -81,8 +89,9 @@ const PARKED = {
 
 const ROBOTS = {
   allowed: "allowed",
+  partly: "in part",
   refused: "forbidden",
-  unreachable: "not reachable",
+  unreachable: "unreachable",
   "": "not asked yet",
 };
 

@@ -39,8 +39,8 @@ export function query(parameters) {
 }
 
 // Returns the JSON of an answer, null without content. Asks for a token on 401 and repeats the request with it.
-export async function request(path, { method = "GET", body, more = {}, signal } = {}) {
-  const answer = await send(path, { method, body, more, signal });
+export async function request(path, options = {}) {
+  const answer = await send(path, options);
   if (answer.status === 204) return null;
   return answer.json();
 }
@@ -284,7 +284,7 @@ function askForToken(used) {
       { class: "faint", id: "token-hint" },
       used
         ? "The server refused that token. Check it, or ask whoever runs the server."
-        : "The server wants a token: a line of the file in CRAWL_API_TOKENS. It is kept until this tab is closed.",
+        : "This server requires a token: the word after read or write in CRAWL_API_TOKENS or CRAWL_API_TOKENS_FILE. It is kept until you close this tab.",
     );
     input.setAttribute("aria-describedby", "token-hint");
     const form = h(

@@ -79,7 +79,7 @@ async function tellHealth() {
     health = { ...error.body, status: error.body.problems?.[0]?.what ?? error.message };
   }
   const isWell = health.status === "ok";
-  const parts = [isWell ? "Server well" : `▲ ${line(health.status, 120)}`];
+  const parts = [isWell ? "Server OK" : `▲ ${line(health.status, 120)}`];
   if (typeof health.jobs_running === "number") parts.push(`${counted(health.jobs_running, "crawl")} running`);
   if (health.jobs_waiting) parts.push(`${health.jobs_waiting} waiting`);
   if (typeof health.disk_free_bytes === "number") parts.push(`${bytes(health.disk_free_bytes)} free`);

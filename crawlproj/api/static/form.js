@@ -9,14 +9,14 @@ const MOST_BYTES = 2_000_000;
 
 // Number fields: name in the API, label, hint, attributes, factor between what is typed and what is sent.
 const LIMITS = [
-  ["max_pages", "Pages at most", "no limit", { min: 1, step: 1 }],
-  ["max_seconds", "Minutes at most", "no limit", { min: 0.1, step: "any" }, 60],
+  ["max_pages", "Max pages", "no limit", { min: 1, step: 1 }],
+  ["max_seconds", "Max minutes", "no limit", { min: 0.1, step: "any" }, 60],
   ["max_domain_pages", "Pages per domain", "no limit", { min: 1, step: 1 }],
   ["max_depth", "Links away from a seed", "no limit", { min: 1, step: 1 }],
 ];
 const MORE = [
   ["shards", "Shards", "2", { min: 1, max: 64, step: 1 }],
-  ["delay", "Seconds between requests to a domain", "as the server has it", { min: 0, step: "any" }],
+  ["delay", "Seconds between requests to a domain", "server default", { min: 0, step: "any" }],
 ];
 
 // How many seeds a text seems to have; the server decides. Lines that begin with # are comments, and a comma in the

@@ -111,7 +111,7 @@ function wellBox(live) {
   const sign = h("span", { class: "sign", "aria-hidden": "true" });
   const text = h("span");
   const list = h("ul");
-  const box = h("section", { class: "well-box", "aria-label": "Is it well?" }, h("p", {}, sign, text), list);
+  const box = h("section", { class: "well-box", "aria-label": "Health" }, h("p", {}, sign, text), list);
   live.add((job) => {
     const { level, text: words, problems } = wellness(job);
     setAttribute(box, "data-level", level);

@@ -71,7 +71,9 @@ export function jobsView(main, route, signal) {
   }
 
   repeat(EVERY_MS, refresh, signal);
-  if (matchMedia("(min-width: 60rem)").matches && !route.parameters.has("list"))
+  // Not if somebody uses the keyboard already.
+  const isUntouched = document.activeElement === document.body;
+  if (isUntouched && matchMedia("(min-width: 60rem)").matches)
     form.querySelector("textarea").focus({ preventScroll: true });
   return { title: "Crawls" };
 }
@@ -104,9 +106,8 @@ function makeRow(job) {
 function updateRow(row, job) {
   const [name, state, progress, fetched, failed, waiting, speed, left, created] = row.cells;
   const isRunning = job.state === "processing";
-  const { level, problems } = wellness(job);
-  const isWrong = level === "wrong" && problems.length > 0;
-  setText(name.querySelector(".well"), isWrong ? `▲ ${counted(problems.length, "problem")}` : "");
+  const { wrong } = wellness(job);
+  setText(name.querySelector(".well"), wrong ? `▲ ${counted(wrong, "problem")}` : "");
   state.firstElementChild.update(job);
   const bar = progress.firstElementChild;
   const isKnown = typeof job.percent === "number";

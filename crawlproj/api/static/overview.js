@@ -102,15 +102,27 @@ function progressSection(live) {
             : "",
         "b",
       ),
-      live.text((job) => {
-        const done = count(job.completed + job.failed + job.skipped);
-        return job.total ? `${done} of ${count(job.total)} URLs done` : "";
-      }),
+      live.text(done),
       live.text((job) => (job.total ? `${count(job.remaining)} remain` : "No URLs yet")),
       live.text(left),
-      live.text((job) => `ran ${duration(job.ran_seconds)}`, "span", { class: "faint" }),
+      live.text(
+        ({ ran_seconds: ran, limits }) =>
+          `ran ${duration(ran)}${limits.max_seconds ? ` of at most ${duration(limits.max_seconds)}` : ""}`,
+        "span",
+        { class: "faint" },
+      ),
     ),
   );
+}
+
+// What the bar counts: pages if their limit is reached before the URLs are done.
+function done(job) {
+  const most = job.limits.max_pages;
+  if (most && most - job.completed < job.remaining)
+    return `${count(job.completed)} of at most ${count(most)} pages fetched`;
+  return job.total
+    ? `${count(job.completed + job.failed + job.skipped)} of ${count(job.total)} URLs done`
+    : "";
 }
 
 function step(name, figures, live) {

@@ -48,14 +48,18 @@ export function stateChip() {
 export function wellness(job) {
   const problems = job.problems ?? [];
   const why = reasonOf(job);
-  if (job.state === "failed") return { level: "wrong", text: why ? `Failed: ${why}` : "Failed", problems };
   const wrong = problems.filter((one) => one.level !== "note").length;
-  if (wrong) return { level: "wrong", text: counted(wrong, "problem"), problems };
+  if (job.state === "failed") {
+    // Said once: the list of problems has it with what to do.
+    const isListed = problems.some((one) => one.what === job.reason);
+    return { level: "wrong", text: why && !isListed ? `Failed: ${why}` : "Failed", problems, wrong };
+  }
+  if (wrong) return { level: "wrong", text: counted(wrong, "problem"), problems, wrong };
   const { level, text } = quiet(job, why);
   return problems.length
     ? {
         level: "idle",
-        text: `${text.replace(/\.$/, "")}; ${counted(problems.length, "thing")} to know:`,
+        text: `${text.replace(/\.$/, "")}; ${counted(problems.length, "note")}:`,
         problems,
       }
     : { level, text, problems };
@@ -75,5 +79,5 @@ function quiet(job, why) {
       text: `Running, but nothing was fetched for ${duration(job.idle_seconds)}: ${counted(job.remaining, "URL")} left. Domains shows delays and failures.`,
     };
   const left = typeof job.seconds_left === "number" ? `, about ${duration(job.seconds_left)} left` : "";
-  return { level: "well", text: `Well: ${rate(job.pages_per_second)} pages/s${left}` };
+  return { level: "well", text: `Healthy: ${rate(job.pages_per_second)} pages/s${left}` };
 }
