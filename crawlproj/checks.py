@@ -16,13 +16,21 @@ from urllib.parse import urlsplit
 
 from crawlproj.config import Config
 from crawlproj.download.guard import BAD_PORTS, AddressGuard, AddressRefusedError, NoContactError
-from crawlproj.errors import EXIT_NO_SEEDS, EXIT_STORE, BadSetting, CrawlError, NoSeeds, Problem
+from crawlproj.errors import (
+    EXIT_NO_SEEDS,
+    EXIT_STORE,
+    BadSetting,
+    CrawlError,
+    NoSeeds,
+    Problem,
+)
 from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.seeds import SeedSource, judge_seeds
 from crawlproj.model.run import RunPaths
 from crawlproj.parsing.fields import field_problems
 from crawlproj.redisio.client import RedisClient
+from crawlproj.storage.probe import trouble_with
 
 #: More invalid seeds are counted, not shown: all problems fit on one screen.
 _MOST_SEEDS = 15
@@ -35,6 +43,22 @@ def fetch_problems(config: Config) -> Iterator[Problem]:
     if not config.contact and not config.allow_addresses:
         yield _no_contact("CRAWL_CONTACT is not set: public sites are not crawled without it.")
     yield from rule_problems(config)
+
+
+def crawl_problems(
+    config: Config, sources: Sequence[SeedSource], *, skip_invalid: bool = False
+) -> list[Problem]:
+    """Return `fetch_problems` and `seed_problems`.
+
+    A missing contact is none if all seeds are private: once their addresses are allowed, it is not needed.
+    """
+    about_seeds = seed_problems(config, sources, skip_invalid=skip_invalid)
+    is_private = bool(about_seeds) and all(
+        problem.exit_code == EXIT_NO_SEEDS and "CRAWL_ALLOW_ADDRESSES" in str(problem)
+        for problem in about_seeds
+    )
+    others = [one for one in fetch_problems(config) if one.field != "CRAWL_CONTACT" or not is_private]
+    return [*others, *about_seeds]
 
 
 def rule_problems(config: Config) -> Iterator[Problem]:
@@ -78,7 +102,7 @@ def seed_problems(
     if valid or not sources:
         return [problem for problem in problems if not skip_invalid or problem.exit_code == EXIT_NO_SEEDS]
     if not problems:
-        names = ", ".join(source.name for source in sources)
+        names = ", ".join("standard input" if source.name == "-" else source.name for source in sources)
         remedy = "Write one URL or domain per line."
         problems.append(Problem("seeds", names, f"No valid seeds in {names}.", remedy))
     return [replace(problem, exit_code=EXIT_NO_SEEDS) for problem in problems]
@@ -97,6 +121,14 @@ def disk_problems(config: Config, run: str, least_bytes: int = _LEAST_FREE_BYTES
             where = str(config.data)
             yield Problem("CRAWL_DATA", where, f"Cannot write to {path}: {wrong}.", remedy, EXIT_STORE)
             return
+
+
+def log_problem(file: str | None) -> Problem | None:
+    """Return why processes could not log to LOG_FILE."""
+    if not file or not (wrong := _wrong_with(_nearest(Path(file).parent), _LEAST_FREE_BYTES)):
+        return None
+    wrong = f"Cannot write the log {file}: {wrong}."
+    return Problem("LOG_FILE", file, wrong, "Choose another file with LOG_FILE.", EXIT_STORE)
 
 
 def port_problems(config: Config) -> Iterator[Problem]:
@@ -130,6 +162,12 @@ async def redis_problem(config: Config) -> Problem | None:
         return Problem("REDIS_URL", "", str(exc), exit_code=exc.exit_code)
     await client.close()
     return None
+
+
+def store_problem(config: Config, run: str) -> Problem | None:
+    """Return why the run could not write to the object store of CRAWL_STORE."""
+    wrong = trouble_with(config.store, run) if config.store else ""
+    return Problem("CRAWL_STORE", "", wrong, exit_code=EXIT_STORE) if wrong else None
 
 
 def _no_contact(wrong: str) -> Problem:
@@ -174,6 +212,7 @@ def _nearest(path: Path) -> Path:
 
 
 def _wrong_with(place: Path, least_bytes: int) -> str:
+    place = place.absolute()
     if not place.is_dir():
         return f"{place} is not a directory"
     if not os.access(place, os.W_OK | os.X_OK):

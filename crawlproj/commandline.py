@@ -13,6 +13,7 @@ from crawlproj import __version__
 from crawlproj.console import (
     GROUPS,
     ConsoleCommand,
+    answer_briefly,
     given_settings,
     load_command,
     name_program,
@@ -40,6 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command that *words* name; returns its exit code, unless Scrapy exits with it."""
     words = list(sys.argv[1:] if words is None else words)
     name_program("crawlproj")
+    answer_briefly()
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return EXIT_OK

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import errno
 import os
 import re
@@ -18,6 +19,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from crawlproj.errors import EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, CrawlError, Problem
@@ -49,6 +51,8 @@ _EXIT_PIPE = 141
 _EXIT_HANGUP = 129
 #: How the names of our own settings begin.
 _OUR_SETTINGS = ("CRAWL_", "PAGE_", "REDIS_")
+#: What Scrapy's error about an unknown spider begins with.
+_NO_SPIDER = "Spider not found: "
 #: The headings of `crawlproj -h`.
 GROUPS = ("crawl", "look", "operate", "develop")
 
@@ -104,6 +108,8 @@ class ConsoleCommand:
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of all commands; the same as Scrapy's own."""
+        # Scrapy would name itself.
+        parser.usage = f"{_program} {self.name} {self.syntax()}"
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = "examples:\n" + spoken(self.examples)
         options = parser.add_argument_group("settings and logs")
@@ -116,7 +122,9 @@ class ConsoleCommand:
             metavar="NAME=VALUE",
             help="a setting (repeatable)",
         )
-        options.add_argument("-L", "--loglevel", metavar="LEVEL", help="the least level that is logged")
+        options.add_argument(
+            "-L", "--loglevel", metavar="LEVEL", help="lowest level to log: DEBUG, INFO, WARNING, ERROR"
+        )
         options.add_argument("--logfile", metavar="FILE", help="log to FILE instead of stderr")
         options.add_argument("--nolog", action="store_true", help="log nothing")
         options.add_argument("--pidfile", metavar="FILE", help="write the process ID to FILE")
@@ -127,6 +135,10 @@ class ConsoleCommand:
         """Called by Scrapy: put the options into its settings."""
         from scrapy.commands import ScrapyCommand
 
+        from crawlproj.addon import wire
+
+        # In a project with our add-on Scrapy applies it to crawls only, and the defaults would be Scrapy's.
+        wire(self.settings)
         for pair in opts.set:
             self._check_pair(pair)
         ScrapyCommand.process_options(self, args, opts)  # type: ignore[arg-type]  # registered, not derived
@@ -149,7 +161,7 @@ class ConsoleCommand:
         # Ours are checked with their values; Scrapy's and those of other packages nobody checks.
         known = [] if name in self.settings or name.startswith(_OUR_SETTINGS) else list(self.settings)
         if close := get_close_matches(name, known, n=1, cutoff=0.85):
-            self.print_error(f"{name} is not a setting that is known here. Did you mean {close[0]}?")
+            self.print_error(f"Unknown setting {name}. Did you mean {close[0]}?")
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         unknown = [arg for arg in args if (arg.startswith("-") and arg != "-") or not self.takes_arguments]
@@ -210,11 +222,23 @@ class RunCommand(ConsoleCommand):
     group = "operate"
     #: Whether it fails when there is no crawl, instead of starting an embedded Redis.
     requires_crawl = False
+    run_help = f"the run (default: {DEFAULT_RUN})"
+    #: Whether it reads several data directories at once.
+    several_data = False
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--run", default="", metavar="NAME", help=f"the run (default: {DEFAULT_RUN})")
-        parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
+        parser.add_argument("--run", default="", metavar="NAME", help=self.run_help)
+        if self.several_data:
+            parser.add_argument(
+                "--data",
+                action="append",
+                default=[],
+                metavar="DIR",
+                help="a data directory (CRAWL_DATA) or store; repeat it for those of other machines",
+            )
+        else:
+            parser.add_argument("--data", default="", metavar="DIR", help="the data directory (CRAWL_DATA)")
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         return asyncio.run(self.work(args, opts)) or 0
@@ -303,7 +327,9 @@ def given_settings(opts: argparse.Namespace) -> dict[str, str]:
     """Return the settings that *opts* stand for."""
     settings = dict(pair.split("=", 1) for pair in opts.set)
     if data := getattr(opts, "data", ""):
-        settings["CRAWL_DATA"] = data
+        # Some commands take several, also addresses of stores; the first has what is not a page.
+        several = [data] if isinstance(data, str) else [one for one in data if "://" not in one]
+        settings |= {"CRAWL_DATA": several[0]} if several else {}
     return settings
 
 
@@ -314,6 +340,55 @@ def register_with_scrapy() -> None:
     ScrapyCommand.register(ConsoleCommand)
 
 
+def answer_briefly() -> None:
+    """From now on, end with one line where a person can mend it, and quietly on Ctrl-C: no traceback."""
+    sys.excepthook = _print_briefly
+
+
+def _print_briefly(kind: type[BaseException], error: BaseException, trace: TracebackType | None, /) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    words, code = _brief(error, trace)
+    if not words:
+        sys.__excepthook__(kind, error, trace)
+        return
+    print(f"{_program}: {spoken(words)}", file=sys.stderr)
+    # Python itself would exit with 1. Registered last, so it runs first.
+    atexit.register(_leave, code)
+
+
+def _brief(error: BaseException, trace: TracebackType | None) -> tuple[str, int]:
+    """Return what a person should read of an error that Scrapy did not catch, and the exit code."""
+    missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+    if missing.startswith(_NO_SPIDER):
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        # The loader itself raised it, and knows its spiders.
+        loader: Any = trace.tb_frame.f_locals.get("self") if trace else None
+        known = loader.list() if hasattr(loader, "list") else []
+        return no_spider(missing.removeprefix(_NO_SPIDER), known), EXIT_USAGE
+    if isinstance(error, CrawlError):
+        return str(error), error.exit_code
+    # A seam: the guard is of the download room, which this module must not load for every command.
+    guard = sys.modules.get("crawlproj.download.guard")
+    if guard is not None and isinstance(error, guard.AddressRefusedError | guard.NoContactError):
+        return str(error), EXIT_USAGE
+    return "", 0
+
+
+def no_spider(name: str, known: Sequence[str]) -> str:
+    """Return that there is no spider *name*, the one that was probably meant, and all that are *known*."""
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no spider {name!r}; there are: {', '.join(sorted(known)) or 'none'}.{hint}"
+
+
+def _leave(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _setting(text: str) -> str:
     if "=" not in text:
         raise argparse.ArgumentTypeError(f"{text} has no value; write -s NAME=VALUE")
@@ -322,3 +397,4 @@ def _setting(text: str) -> str:
 
 if "scrapy.commands" in sys.modules:
     register_with_scrapy()
+    answer_briefly()

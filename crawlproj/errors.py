@@ -128,6 +128,19 @@ class RunMismatch(CrawlError):
     exit_code = EXIT_RUN_MISMATCH
 
 
+class RunReplaced(RunMismatch):
+    """The run was deleted, and another one of its name has begun. Started again, a process joins that."""
+
+    # Not that of a mismatch, with which nobody starts it again.
+    exit_code = EXIT_FENCED
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            f"Run {run!r} was deleted and has begun again while this process worked on the earlier one. To "
+            "join the new one, run the same command."
+        )
+
+
 class Fenced(CrawlError):
     """A newer epoch owns what this process owned; it must stop."""
 

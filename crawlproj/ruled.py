@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import RunCommand, given_settings
+from crawlproj.console import RunCommand, given_settings, no_spider
 from crawlproj.errors import BadArgument, CannotStart, Problem, RedisRefused, RedisUnreachable
 
 if TYPE_CHECKING:
@@ -44,18 +44,25 @@ class RuledCommand(RunCommand):
         from crawlproj import checks
 
         def problems_of(config: Config) -> list[Problem]:
-            found = [*checks.fetch_problems(config), *checks.port_problems(config)] if fetches else []
-            found += checks.seed_problems(config, sources, skip_invalid=skip_invalid)
+            about = checks.crawl_problems if fetches else checks.seed_problems
+            found = about(config, sources, skip_invalid=skip_invalid)
+            if fetches:
+                found += checks.port_problems(config)
+                found += filter(None, [checks.log_problem(self.settings.get("LOG_FILE"))])
             return [*found, *(checks.disk_problems(config, run) if fetches or not config.redis_url else ())]
 
         config, wrong = self._read_config()
         config = config if wrong else self.config_of(spider)
         redis_problem = await checks.redis_problem(config)
         problems = problems_of(config)
+        # A setting that cannot be read is not missing, too.
+        unread = {problem.field for problem in wrong}
+        problems = [problem for problem in problems if problem.field not in unread]
         if problems and not wrong and not redis_problem:
             # The rules of the run may have what is missing here.
             problems = problems_of(await self._foresee(run, config, opts))
-        if problems := [*wrong, *problems, *([redis_problem] if redis_problem else [])]:
+        store_problem = checks.store_problem(config, run) if fetches and not wrong else None
+        if problems := [*wrong, *problems, *filter(None, (redis_problem, store_problem))]:
             raise CannotStart(problems)
 
     async def _foresee(self, run: str, config: Config, opts: argparse.Namespace) -> Config:
@@ -86,25 +93,36 @@ class RuledCommand(RunCommand):
         spider: str | None = None,
         may_set: bool = True,
         may_change: bool = False,
+        yields: bool = False,
         say: Callable[[str], None] = print,
     ) -> Terms | None:
         """Agree with *run* on its rules, as `agree`, and obey them from now on: `config` has them.
 
         *spider*: '' for that of the run, or `web` if it has none.
         """
-        from crawlproj.runs.rules import agree, read_rules
+        from crawlproj.runs.rules import agree, read_rules, refusal
 
         rules = await read_rules(run)
         if spider is not None:
             spider = spider or (rules.spider if rules else "") or "web"
         config, given = self.config_of(spider or "web"), self._given_rules(opts)
-        terms = await agree(run, config, given, spider=spider or "", may_set=may_set, may_change=may_change)
+        terms = await agree(
+            run,
+            config,
+            given,
+            spider=spider or "",
+            may_set=may_set,
+            may_change=may_change,
+            yields=yields,
+        )
         if terms is None:
             return None
         self._put_settings(terms.rules.plain())
         self._obeys = True
         for change in terms.changed:
             say(f"run {run.name}: {change}")
+        if terms.kept:
+            say(refusal(run.name, terms.kept))
         if terms.ignored and may_change:
             say(f"run {run.name} keeps its rules; settings.py says: {'; '.join(map(str, terms.ignored))}")
         return terms
@@ -128,15 +146,28 @@ class RuledCommand(RunCommand):
         """Return the options with those that *spider* sets itself. Raises BadArgument if there is none."""
         if spider == "web":
             return self.config()
-        from scrapy.spiderloader import get_spider_loader
-
         from crawlproj.config import load_config
+
+        return load_config(self._settings_of(spider).copy_to_dict())
+
+    def warn_of_unused(self, spider: str) -> None:
+        """Print which settings of Scrapy's were given and have no effect in a run of *spider*."""
+        from crawlproj.config.foreign import unused_settings
+
+        for sentence in unused_settings(self._settings_of(spider), spider):
+            self.print_error(sentence)
+
+    def _settings_of(self, spider: str) -> Any:
+        """Return Scrapy's settings with those that *spider* sets itself. Raises BadArgument."""
+        if spider == "web":
+            return self.settings
+        from scrapy.spiderloader import get_spider_loader
 
         loader, settings = get_spider_loader(self.settings), self.settings.copy()
         if spider not in (known := loader.list()):
-            raise BadArgument(f"There is no spider {spider!r}; there are: {', '.join(sorted(known))}.")
+            raise BadArgument(no_spider(spider, known))
         loader.load(spider).update_settings(settings)
-        return load_config(settings.copy_to_dict())
+        return settings
 
     def seed_sources(self, names: Sequence[str]) -> list[SeedSource]:
         from crawlproj.frontier.seeds import SeedSource

@@ -53,6 +53,8 @@ CRAWL_DATA = os.environ.get("CRAWL_DATA") or "data"
 #: Who may use `scrapy serve` (docs/api.md): tokens, or a file of them.
 CRAWL_API_TOKENS = os.environ.get("CRAWL_API_TOKENS") or None
 CRAWL_API_TOKENS_FILE = os.environ.get("CRAWL_API_TOKENS_FILE") or None
+#: The scrapyd servers that its jobs run on; their addresses may have passwords.
+CRAWL_JOBS_ON = os.environ.get("CRAWL_JOBS_ON") or ()
 
 #: Which of these the environment has set: a person gave them, as on the command line (docs/rules.md).
 FROM_ENVIRONMENT = [name for name in ("CRAWL_CONTACT",) if os.environ.get(name)]

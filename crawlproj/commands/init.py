@@ -85,7 +85,7 @@ class Command(ConsoleCommand):
             raise BadArgument(f"Cannot write {str(folder)!r}: {exc.strerror or exc}.") from exc
         print(
             f"made a project in {folder}; settings in {folder / package / 'settings.py'}\n"
-            + spoken(f"To go on: cd {folder} && scrapy run https://example.org/")
+            + spoken(f"Next: cd {folder} && scrapy run https://example.org/ -s CRAWL_CONTACT=you@example.org")
         )
         return EXIT_OK
 

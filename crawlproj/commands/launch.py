@@ -9,6 +9,7 @@ from crawlproj.errors import BadArgument, NoSeeds, ShardTaken
 from crawlproj.frontier.scope import list_sites
 from crawlproj.ruled import RuledCommand
 from crawlproj.runs import Run
+from crawlproj.supervisor.change import set_limits
 from crawlproj.supervisor.claim import live_shards
 from crawlproj.supervisor.launch import (
     cancel_jobs,
@@ -20,6 +21,7 @@ from crawlproj.supervisor.launch import (
     plan_jobs,
     schedule_jobs,
 )
+from crawlproj.supervisor.plan import amount_from
 from crawlproj.supervisor.progress import scope_phrase, start_phrase
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
 
@@ -27,9 +29,12 @@ if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
 
 
+_LIMITS = ("pages", "seconds", "bytes")
+
+
 class Command(RuledCommand):
     group = "crawl"
-    arguments = "[options] --scrapyd URL [--scrapyd URL ...] [FILE|URL ...]"
+    arguments = "[options] [FILE|URL ...]"
     summary = "Spread the shards and parsers of a run over scrapyd servers"
     takes_arguments = True
     examples = """\
@@ -45,10 +50,14 @@ class Command(RuledCommand):
             action="append",
             default=[],
             metavar="URL",
-            help="a scrapyd server (repeatable); credentials in the URL or in ~/.netrc",
+            help="a scrapyd server (repeatable; default: CRAWL_JOBS_ON), with credentials if needed",
         )
         parser.add_argument("--shards", type=int, default=2, metavar="N", help="fetch processes (default 2)")
         parser.add_argument("--parsers", type=int, default=1, metavar="N", help="parse processes (default 1)")
+        for name in _LIMITS:
+            parser.add_argument(
+                f"--max-{name}", metavar="N", help=f"stop after N {name} in total; 0: no limit"
+            )
         parser.add_argument(
             "--version", default="", metavar="V", help="egg version to run (default: the newest)"
         )
@@ -61,7 +70,7 @@ class Command(RuledCommand):
         )
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int:
-        servers = [ScrapydServer(address) for address in opts.scrapyd]
+        servers = [ScrapydServer(address) for address in opts.scrapyd or self.config().jobs_on]
         names = [server.name for server in servers]
         if not names:
             raise BadArgument("Give at least one server, for example --scrapyd http://localhost:6800.")
@@ -138,6 +147,8 @@ class Command(RuledCommand):
             if not counters.admitted:
                 raise no_seeds
             await run.set_shards(opts.shards)
+            limits = {name: getattr(opts, f"max_{name}") for name in _LIMITS}
+            await set_limits(run, {name: amount_from(f"max-{name}", n, 0) for name, n in limits.items()})
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()
             sites = await list_sites(client, name, run.partitions)

@@ -1,4 +1,7 @@
-"""``scrapy pages``: show stored pages, export them, or query them with SQL. Reads files only, no Redis."""
+"""``scrapy pages``: show stored pages, export them, query them with SQL, or compare them with their records.
+
+Redis is asked only whether other machines hold pages of the run; without it, files are read all the same.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import RunCommand
-from crawlproj.errors import BadArgument
+from crawlproj.console import RunCommand, spoken
+from crawlproj.errors import BadArgument, CrawlError
 from crawlproj.model.run import RunPaths
 from crawlproj.supervisor.progress import aligned
+
+if TYPE_CHECKING:
+    from crawlproj.storage.objects import Place
+    from crawlproj.storage.places import RunPlace
 
 _TABLE_COLUMNS = ("status", "domain", "title", "url")
 TABLE_ROWS = 20
@@ -33,19 +40,66 @@ class Rows:
     cells: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
 
-class Command(RunCommand):
+class StoredCommand(RunCommand):
+    """A command that reads the files of a run, from one data directory or several."""
+
     group = "look"
+    several_data = True
+
+    def places(self, opts: argparse.Namespace) -> list[RunPlace]:
+        """Return where the files of the run are looked for. Raises BadArgument for what is no directory."""
+        # Not at module level: only commands that read need it.
+        from crawlproj.storage.objects import place_of
+        from crawlproj.storage.places import RunPlace, places_of
+
+        name = self.run_name(opts)
+        places = []
+        for data in map(place_of, opts.data or [self.config().data]):
+            places += places_of(RunPaths(data, name)) if isinstance(data, Path) else [RunPlace(data, name)]
+            if data != place_of((opts.data or [data])[0]) and not places[-1].directory.is_dir():
+                raise BadArgument(f"--data {str(data)!r}: there is no run {name!r} in it.")
+        return places
+
+    async def absent(self, opts: argparse.Namespace) -> str:
+        """Return which pages other machines hold, and what to do; '' if all are here, or nobody knows.
+
+        An embedded Redis is not asked: nobody else can reach it.
+        """
+        if not self.config().redis_url:
+            return ""
+        from crawlproj.model.segment import Absent
+        from crawlproj.pages.queue import read_segments
+        from crawlproj.storage.inventory import present
+
+        name = self.run_name(opts)
+        try:
+            async with self.client() as client:
+                recorded = await read_segments(client, name)
+        except CrawlError as exc:
+            return f"cannot ask Redis whether other machines hold pages of run {name}. {exc}"
+        here = present([place.directory for place in self.places(opts)], recorded)
+        if not (sentence := Absent.of(recorded, here).sentence()):
+            return ""
+        return f"{sentence} Copy them with scrapy gather --run {name}, or add --data DIR for each."
+
+
+class Command(StoredCommand):
     summary = "Show stored pages, export them, or query them with SQL"
     examples = """\
   scrapy pages                                          a table of the first pages of run `web`
   scrapy pages --run news --columns url,text --limit 5  other columns
   scrapy pages --output pages.parquet                   export all (or .jsonl, .csv, .warc.gz)
+  scrapy pages --data /mnt/a --data /mnt/b              those of several machines, each page once
+  scrapy pages --check                                  compare the files with what was recorded
   scrapy pages --query "SELECT domain, count(*) AS pages FROM pages GROUP BY 1 ORDER BY 2 DESC\""""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         self.add_row_options(parser)
         parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
+        parser.add_argument(
+            "--check", action="store_true", help="compare all files with what Redis has recorded"
+        )
 
     def add_row_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -65,7 +119,9 @@ class Command(RunCommand):
         )
         parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
 
-    async def work(self, args: list[str], opts: argparse.Namespace) -> None:
+    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
+        if opts.check:
+            return await self._check(opts)
         if opts.limit is not None and opts.limit < 1:
             raise BadArgument(f"--limit {opts.limit}: must be at least 1.")
         if opts.query is not None and opts.columns:
@@ -76,6 +132,41 @@ class Command(RunCommand):
             format_ = opts.format or "table"
             limit = opts.limit or (TABLE_ROWS if format_ == "table" else None)
             _print(format_, self.rows(opts, is_table=format_ == "table"), limit)
+        if absent := await self.absent(opts):
+            self.print_error(absent)
+        return None
+
+    async def _check(self, opts: argparse.Namespace) -> int:
+        """Print how files and records differ; returns 1 if they do."""
+        from crawlproj.model.segment import Absent
+        from crawlproj.model.segment_name import segment_of
+        from crawlproj.pages.queue import read_segments
+        from crawlproj.storage.inventory import check
+
+        directories = [place.directory for place in self.places(opts)]
+        async with self.found_run(opts) as run:
+            before = await read_segments(run.client, run.name)
+            findings = check(directories, before)
+            # Again: while files were read, parsers may have recorded more, and merges have replaced some.
+            now = await read_segments(run.client, run.name)
+        foreign = [file for file in findings.foreign if segment_of(file.name) not in now]
+        recorded = {name: record for name, record in now.items() if name in before}
+        absent = Absent.of(recorded, findings.here)
+        print(f"{findings.good:,} files match what Redis recorded for {len(recorded):,} segments.")
+        if findings.unmarked:
+            print(f"{findings.unmarked:,} segments of an earlier release are here; nothing can be compared.")
+        for file in findings.replaced:
+            print(f"replaced: {file}: its pages are in a merged file, so readers skip it; delete it")
+        for file, wrong in findings.damaged.items():
+            print(f"damaged: {file}: {wrong}")
+        for file in foreign:
+            print(f"foreign: {file}: not recorded for run {run.name}; its pages are of another run")
+        print(absent.sentence() or "Nothing is missing.")
+        for (host, data), pages in absent.origins.items():
+            print(f"missing: {pages:,} pages, written to {host or 'an unknown host'}:{data or '?'}")
+        if absent.records:
+            print(spoken(f"Copy them: scrapy gather --run {run.name}"))
+        return int(bool(findings.damaged or foreign or absent.records))
 
     def _export(self, path: Path, opts: argparse.Namespace) -> None:
         # Not at module level: they import pyarrow.
@@ -103,30 +194,31 @@ class Command(RunCommand):
 
         if opts.query is not None or opts.columns:
             raise BadArgument("A WARC file holds whole pages; leave out --query and --columns.")
-        directory = self._directory(opts)
+        directories = self.directories(opts)
         with new_file(path, overwrite=opts.overwrite) as file:
-            bare = write_warc(file, path.name, self.run_name(opts), directory, opts.limit)
+            bare = write_warc(file, path.name, self.run_name(opts), directories, opts.limit)
         if bare:
             self.print_error(
                 f"{bare:,} pages have no response record, only their text and columns: responses are stored "
                 "with PAGE_STORE=parquet,warc."
             )
 
-    def _directory(self, opts: argparse.Namespace) -> Path:
-        """Return the directory of the pages. Raises BadArgument when there are none."""
-        from crawlproj.storage.reader import committed_files, runs_with_pages
+    def directories(self, opts: argparse.Namespace) -> list[Place]:
+        """Return the directories of the pages. Raises BadArgument when there are none."""
+        from crawlproj.storage.reader import committed_files, runs_with
 
-        data = self.config().data
-        directory = RunPaths(data, self.run_name(opts)).pages
-        if not directory.is_dir() or not committed_files(directory):
+        places = self.places(opts)
+        found = [place.pages for place in places if place.pages.is_dir()]
+        if not found or not committed_files(found):
             name = self.run_name(opts)
-            if any(RunPaths(data, name).items.glob("*")):
+            if any(place.items.is_dir() and any(place.items.iterdir()) for place in places):
                 raise BadArgument(f"Run {name!r} has items, not pages: scrapy items --run {name}")
+            runs = runs_with("pages", [place.data for place in places])
             raise BadArgument(
-                f"Run {name!r} has no pages in {directory} yet; "
-                f"runs with pages: {', '.join(runs_with_pages(data)) or 'none'}."
+                f"Run {name!r} has no pages in {places[0].pages} yet; "
+                f"runs with pages: {', '.join(runs) or 'none'}."
             )
-        return directory
+        return found
 
     def rows(self, opts: argparse.Namespace, *, is_table: bool) -> Rows:
         """Return what the options ask for. Raises BadArgument."""
@@ -134,19 +226,19 @@ class Command(RunCommand):
         from crawlproj.storage.reader import committed_files, read_pages
         from crawlproj.storage.row import COLUMNS, check_columns
 
-        directory = self._directory(opts)
+        directories = self.directories(opts)
         if opts.query is not None:
             from crawlproj.storage.query import QueryResult
 
-            result = QueryResult(directory, opts.query)
-            if skipped := len(committed_files(directory)) - len(result.files):
+            result = QueryResult(directories, opts.query)
+            if skipped := len(committed_files(directories)) - len(result.files):
                 self.print_error(f"skipping {skipped} segments without a Parquet file")
             return Rows(result.columns, result.rows(), result.schema)
         columns: Sequence[str] = _TABLE_COLUMNS if is_table else COLUMNS
         if opts.columns:
             columns = [name.strip() for name in opts.columns.split(",")]
             check_columns(columns)
-        return Rows(columns, read_pages(directory, columns), lambda: schema_of(columns))
+        return Rows(columns, read_pages(directories, columns), lambda: schema_of(columns))
 
 
 def _print(format_: str, found: Rows, limit: int | None) -> None:

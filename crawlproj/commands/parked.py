@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, BadUrl
+from crawlproj.redisio.clock import server_ms
 from crawlproj.runs import Run
 from crawlproj.supervisor.progress import aligned
 
@@ -65,9 +66,7 @@ URLs of the same shape as traps; trap counts start from zero when a shard restar
             }
             print(json.dumps(found))
             return
-        # Times are by Redis's clock.
-        seconds, micros = await run.client.command("TIME")
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        now_ms = await server_ms(run.client)
         print(f"run {run.name}: {domain_count:,} domains parked, {url_count:,} URLs trapped")
         if domains:
             rows = [("domain", "reason", "URLs", "failures", "retry")]

@@ -121,14 +121,16 @@ class Command(RuledCommand):
         config = self.config()
         async with self.client() as client:
             queue = PageQueue(client, self.run_name(opts))
-            raw = None if death.position is None else await queue.page_at(name, death.position)
+            stripe, raw = None, None
+            if death.position is not None:
+                stripe, raw = await queue.page_at(name, death.position)
             if raw is not None:
                 try:
                     page = unpack(raw)
                 except BadEnvelope:
                     page = None
                 letter = DeadLetter.of(raw, page.url if page else "", death.reason, name)
-                await queue.fail(name, raw, letter, config.page_attempts)
+                await queue.fail(name, raw, letter, config.page_attempts, stripe)
             await queue.reclaim_dead(
                 await queue.now_ms(), int((config.shard_lease_seconds + config.parse_seconds) * 1000)
             )

@@ -5,22 +5,25 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import RunCommand
+from crawlproj.commands.pages import StoredCommand
 from crawlproj.errors import BadArgument, CrawlError
 from crawlproj.model.run import RunPaths
 from crawlproj.runs import Run, status_of
 
+if TYPE_CHECKING:
+    from crawlproj.storage.objects import Place
 
-class Command(RunCommand):
-    group = "look"
+
+class Command(StoredCommand):
     summary = "Write an HTML report of a run, with figures and charts"
     requires_crawl = True
     examples = """\
   scrapy report                          write DATA/runs/web/report.html
   scrapy report --run news -o news.html  another run, another file
-  scrapy report --data copied            from copied pages, without Redis"""
+  scrapy report --data copied            from copied pages, without Redis
+  scrapy report --data /a --data /b      from the disks of several machines"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -34,10 +37,13 @@ class Command(RunCommand):
         from crawlproj.report.tally import Delays
 
         config, name = self.config(), self.run_name(opts)
-        paths = self._paths(name)
-        tally = count_pages(paths.pages, Delays.of(config))
-        page = render(name, tally, made_at=datetime.now(UTC), status=await self._status(name))
-        path = Path(opts.output) if opts.output else paths.report
+        directories = self._directories(opts)
+        tally = count_pages(directories, Delays.of(config))
+        status = await self._status(name)
+        # Without Redis nobody knows, and that was said.
+        absent = await self.absent(opts) if status else ""
+        page = render(name, tally, made_at=datetime.now(UTC), status=status, note=absent)
+        path = Path(opts.output) if opts.output else RunPaths(config.data, name).report
         try:
             path.write_text(page, encoding="utf-8")
         except OSError as exc:
@@ -47,16 +53,20 @@ class Command(RunCommand):
         totals = tally.totals
         cut = f", {totals.cut:,} of them truncated" if totals.cut else ""
         print(f"{path}: {totals.pages:,} pages of run {name}{cut}")
+        if absent:
+            self.print_error(absent)
 
-    def _paths(self, name: str) -> RunPaths:
-        """Return where the run's files are. Raises BadArgument when it has no pages."""
-        from crawlproj.storage.reader import committed_files, runs_with_pages
+    def _directories(self, opts: argparse.Namespace) -> list[Place]:
+        """Return the directories of the run's pages. Raises BadArgument when it has no pages."""
+        from crawlproj.storage.reader import committed_files, runs_with
 
-        paths = RunPaths(self.config().data, name)
-        if paths.pages.is_dir() and committed_files(paths.pages):
-            return paths
+        name, places = self.run_name(opts), self.places(opts)
+        found = [place.pages for place in places if place.pages.is_dir()]
+        if found and committed_files(found):
+            return found
+        paths = places[0]
         runs = paths.directory.parent
-        hint = f"runs with pages: {', '.join(runs_with_pages(paths.data)) or 'none'}."
+        hint = f"runs with pages: {', '.join(runs_with('pages', [paths.data])) or 'none'}."
         if paths.directory.is_dir():
             raise BadArgument(f"Run {name!r} has no pages in {str(runs)!r} yet; {hint}")
         raise BadArgument(
@@ -71,5 +81,5 @@ class Command(RunCommand):
             async with self.client() as client:
                 return await status_of(await Run.find(client, name))
         except CrawlError as exc:
-            self.print_error(f"no figures from Redis. {exc}")
+            self.print_error(f"no figures from Redis, nor whether other machines hold pages. {exc}")
             return None

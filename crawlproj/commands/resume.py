@@ -1,4 +1,4 @@
-"""``scrapy resume``: continue a run that was paused or has ended."""
+"""``scrapy resume``: continue a run that was paused, stopped or interrupted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crawlproj.runs.rules import read_rules
 
 
 class Command(RunCommand):
-    summary = "Continue a run that was paused or has ended"
+    summary = "Continue a run that was paused, stopped or interrupted"
     requires_crawl = True
     examples = """\
   scrapy resume                a paused run continues at once
-  scrapy resume --run news     a run that has ended continues once its processes are started"""
+  scrapy resume --run news     a stopped run: reopens it and prints the command that starts its processes"""
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         config = self.config()

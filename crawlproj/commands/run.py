@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,13 +23,15 @@ from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import suffixes
 from crawlproj.redisio.client import RedisClient
 from crawlproj.ruled import RuledCommand
-from crawlproj.runs import Run
-from crawlproj.runs.rules import RulesWatch
-from crawlproj.supervisor.change import change_run, set_limits
-from crawlproj.supervisor.claim import claim_run, join, reset_joined, wait_for_leftovers
+from crawlproj.runs import Run, status_of
+from crawlproj.runs.membership import Membership
+from crawlproj.runs.rules import RulesWatch, Terms
+from crawlproj.supervisor.again import release_failed
+from crawlproj.supervisor.change import change_run, set_limits, stop_at_limit
+from crawlproj.supervisor.claim import membership_of
 from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.limits import raise_file_limit
-from crawlproj.supervisor.plan import Range, amount_from, parsers_from
+from crawlproj.supervisor.plan import Range, amount_from, arguments_from, limits_from, parsers_from
 from crawlproj.supervisor.progress import scope_phrase, start_phrase
 from crawlproj.supervisor.restart import restart
 
@@ -37,18 +39,8 @@ if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
     from crawlproj.supervisor.crawl import CrawlResult
 
-#: Limits stored with the run: --max-...
-_LIMITS = ("pages", "seconds", "bytes")
 #: Limits that are settings.
 _LIMIT_SETTINGS = {"max-depth": "DEPTH_LIMIT", "max-domain-pages": "CRAWL_DOMAIN_PAGES"}
-#: Faster than the defaults: the simulated web is on this machine. Its sites link to each other.
-_SIMWEB_SETTINGS = {
-    "CRAWL_SCOPE": "everything",
-    "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
-    "DOWNLOAD_DELAY": "0.2",
-    "CRAWL_BACKOFF_SECONDS": "1",
-    "CRAWL_SEGMENT_SECONDS": "5",
-}
 #: Imported once, before the shards are forked. Nothing here may install a reactor.
 _SHARD_MODULES = (
     "crawlproj.scheduler",
@@ -70,6 +62,8 @@ class RunSpec:
     parsers: Range
     limits: Mapping[str, int | float | None]
     settings: dict[str, str] = field(default_factory=dict)
+    #: Whether others work on the run already.
+    joins: bool = False
 
     @property
     def own_settings(self) -> dict[str, str]:
@@ -109,22 +103,16 @@ class Command(RuledCommand):
             ("simweb", "N", "crawl a simulated web of N domains"),
         ):
             parser.add_argument(f"--{name}", metavar=metavar, help=text)
-        parser.add_argument(
-            "--skip-invalid",
-            action="store_true",
-            help="leave out invalid seeds; otherwise they stop the start",
-        )
-        parser.add_argument(
-            "--restart",
-            action="store_true",
-            help="crawl again from the start: forget the URLs, limits and rules of the run, and keep what it "
-            "stored under another name",
-        )
-        parser.add_argument("--join", action="store_true", help="add processes to a run that is running")
-        parser.add_argument(
-            "--change", action="store_true", help="change limits and rules of a run, also while it runs"
-        )
-        parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+        an_argument = "an argument of --spider (repeatable); the run keeps it"
+        parser.add_argument("-a", action="append", default=[], metavar="NAME=VALUE", help=an_argument)
+        for name, text in (
+            ("skip-invalid", "skip invalid seeds instead of refusing to start"),
+            ("restart", "crawl again from the start; what it had stored is kept under another name"),
+            ("join", "add this machine's processes to a run that is running elsewhere (needs no seeds)"),
+            ("change", "change the run's limits and rules, and start nothing; works while it runs"),
+            ("json", "print the result as one JSON object"),
+        ):
+            parser.add_argument(f"--{name}", action="store_true", help=text)
 
         def refuse(message: str) -> NoReturn:
             hint = "see: scrapy run -h"
@@ -165,14 +153,16 @@ class Command(RuledCommand):
     def _read_spec(self, args: list[str], opts: argparse.Namespace) -> RunSpec:
         profile = self._profile(args, opts)
         opts.simweb = amount_from("simweb", opts.simweb, 1)
-        limits = _limits_from(opts)
+        limits = limits_from(opts)
         settings = self._apply_settings(opts, profile)
         shards = amount_from("shards", opts.shards, 1) or (profile.shards if profile else 2)
         parsers = parsers_from(opts.parsers or (profile.parsers if profile else "1.."), os.cpu_count() or 1)
         name = profile.run if profile and not opts.run else self.run_name(opts)
         sources = self.seed_sources(profile.seeds if profile else args)
         if opts.restart and opts.join:
-            raise BadArgument("--restart begins a run again, --join helps one that runs: give one of them.")
+            raise BadArgument(
+                "--restart starts a run over, --join adds to a running one: use only one of them."
+            )
         if opts.spider:
             name = opts.run or self.config().run or opts.spider
         elif not (sources or opts.join or opts.simweb):
@@ -181,6 +171,7 @@ class Command(RuledCommand):
             asyncio.run(self._require_run(name))
         spider, skip = opts.spider or "web", opts.skip_invalid
         asyncio.run(self.check(name, sources, opts, fetches=True, skip_invalid=skip, spider=spider))
+        self.warn_of_unused(spider)
         config = self.config()
         if shards > config.partitions:
             raise BadArgument(f"--shards {shards}: at most {config.partitions}, one per partition.")
@@ -218,7 +209,11 @@ class Command(RuledCommand):
 
     def _apply_settings(self, opts: argparse.Namespace, profile: profiles.Profile | None) -> dict[str, str]:
         """Apply settings and return them for the children. Precedence: -s, options, profile."""
-        settings = dict(_SIMWEB_SETTINGS) if opts.simweb else {}
+        settings: dict[str, str] = {}
+        if opts.simweb:
+            from crawlproj.simweb.process import CRAWL_SETTINGS
+
+            settings |= CRAWL_SETTINGS
         settings |= profile.settings if profile else {}
         for option, setting in _LIMIT_SETTINGS.items():
             amount = amount_from(option, getattr(opts, option.replace("-", "_")), 0)
@@ -228,6 +223,8 @@ class Command(RuledCommand):
             settings["CRAWL_SCOPE"] = opts.scope
         if opts.loglevel:
             settings["LOG_LEVEL"] = opts.loglevel
+        if arguments := arguments_from(opts.a, opts.spider):
+            settings["CRAWL_ARGUMENTS"] = json.dumps(arguments)
         settings |= dict(pair.split("=", 1) for pair in opts.set)
         if opts.data:
             settings["CRAWL_DATA"] = opts.data
@@ -243,30 +240,27 @@ class Command(RuledCommand):
                 f"There is no crawl in {str(config.data)!r} to join. On the machine of the crawl, give its "
                 "directory with --data; elsewhere set REDIS_URL."
             )
-        async with self.client() as client:
-            if opts.join:
-                return await self._crawl(client, opts, spec)
-            async with self._sole_supervisor(client, opts, spec):
-                return await self._crawl(client, opts, spec)
+        async with self.client() as client, self._membership(client, opts, spec) as membership:
+            return await self._crawl(client, opts, spec, membership)
 
     async def _crawl_simweb(self, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
-        from crawlproj.simweb.process import SimwebProcess
+        from crawlproj.simweb.process import SimwebProcess, web_to_try
         from crawlproj.simweb.spec import WorldSpec
         from crawlproj.supervisor.claim import fresh_run_name
 
         async with self.client() as client:
             spec.run = opts.run or await fresh_run_name(client, "simweb")
             directory = RunPaths(self.config().data, spec.run).directory
-            async with self._sole_supervisor(client, opts, spec):
+            async with self._membership(client, opts, spec) as membership:
                 world = directory / "world.json"
                 # An interrupted run is resumed on the same web, at the same addresses.
-                world_spec = WorldSpec.wild(domains=opts.simweb, pages_per_domain=25)
+                world_spec = web_to_try(opts.simweb)
                 if world.exists():
                     world_spec = WorldSpec.from_json(world.read_text())
                 with SimwebProcess(world_spec, directory) as simweb:
                     world.write_text(json.dumps(json.loads(world_spec.to_json()) | {"port": simweb.port}))
                     spec.sources = self.seed_sources(simweb.seeds())
-                    result = await self._crawl(client, opts, spec)
+                    result = await self._crawl(client, opts, spec, membership)
                     referee = simweb.referee()
         if result.code == 0 and result.status["state"] == RunState.FINISHED:
             delay_ms = float(spec.settings["DOWNLOAD_DELAY"]) * 1000
@@ -282,35 +276,33 @@ class Command(RuledCommand):
         return result
 
     @asynccontextmanager
-    async def _sole_supervisor(
+    async def _membership(
         self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec
-    ) -> AsyncIterator[None]:
-        """Claim the run, then wait for processes a killed supervisor left behind; delete it to --restart."""
-        config = self.config()
-        with claim_run(RunPaths(config.data, spec.run).directory, spec.run):
-            if await Run(client, spec.run, 1).state():
-                run = await Run.find(client, spec.run)
-                within_s = config.shard_lease_seconds + config.drain_seconds
-                await wait_for_leftovers(run, within_s, lambda text: print(text, file=sys.stderr, flush=True))
-                await reset_joined(run)
+    ) -> AsyncIterator[Membership]:
+        """As `membership_of`; to --restart, delete the run."""
+        config, say = self.config(), self.print_error
+        place = membership_of(client, spec.run, config, spec.shards, must_join=opts.join, notify=say)
+        async with place as (membership, spec.joins):
             if opts.restart and (earlier := await restart(client, spec.run, config)):
                 kept = f"what it had stored is kept in {earlier.directory}"
                 see = f"to see it: scrapy {'items' if opts.spider else 'pages'} --run {earlier.run}"
                 self._print(opts, f"run {spec.run} begins again; {kept}, {see}")
-            yield
+            elif not spec.joins:
+                await release_failed(client, spec.run, partial(self._print, opts))
+            yield membership
 
-    async def _crawl(self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
+    async def _crawl(
+        self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec, membership: Membership
+    ) -> CrawlResult:
         from crawlproj.storage.aside import set_aside_others
         from crawlproj.supervisor.children import LogFiles
-        from crawlproj.supervisor.crawl import Crawl
+        from crawlproj.supervisor.crawl import Crawl, CrawlResult
         from crawlproj.supervisor.summary import complete, ended_fruitless, pages_elsewhere, summary_of
 
-        found = Run.find(client, spec.run) if opts.join else self.open_run(client, spec.run, spec.shards)
-        run = await found
+        run = await self.open_run(client, spec.run, spec.shards)
         run.watch()
         say = partial(self._print, opts)
-        terms = await self.obey(run, opts, spider=opts.spider or "", may_change=not opts.join, say=say)
-        assert terms is not None
+        terms = await self._agree(run, opts, spec, say)
         config, spider = terms.config, terms.rules.spider
         count = await self.admit_seeds(run, spec.sources)
         if count.new:
@@ -322,14 +314,12 @@ class Command(RuledCommand):
         if was_finished and spider == "web":
             raise RunFinished(run.name, spider)
         limits = await set_limits(run, spec.limits)
-        await (join(run, spec.shards) if opts.join else run.set_shards(spec.shards))
         paths = RunPaths(config.data, run.name)
         if kept := set_aside_others(paths, run.created_ms):
-            self._print(
-                opts, f"pages of an earlier run {run.name}, deleted meanwhile, are now in {kept.pages}"
-            )
+            say(f"pages of an earlier run {run.name}, deleted meanwhile, are now in {kept.pages}")
         log_files = LogFiles(paths.logs, self.settings.get("LOG_FILE"))
         crawl = Crawl(
+            membership,
             run,
             config,
             spec.parsers,
@@ -337,28 +327,42 @@ class Command(RuledCommand):
             log_files,
             log_level=self.settings.get("LOG_LEVEL"),
             limits=limits,
-            joins=spec.shards if opts.join else None,
             forkpool=self._forkpool,
             restore=partial(self._restore, run, RulesWatch(run, config, terms.rules), spec.sources),
-            spider=spider,
+            spider_words=(spider, *(f"-a{name}={value}" for name, value in config.arguments.items())),
         )
-        self._print(
-            opts,
-            f"run {run.name}: {start_phrase(count.new, counters.waiting, spider)}; shards: {spec.shards}, "
-            f"parsers: {spec.parsers}; logs in {log_files.own.parent}",
-        )
+        begins = start_phrase(count.new, counters.waiting, spider, was_finished=was_finished)
+        counts = f"shards: {spec.shards}, parsers: {spec.parsers}"
+        say(f"run {run.name}: {begins}; {counts}; logs in {log_files.own.parent}")
         if spider == "web":
             say(f"run {run.name} {scope_phrase(config, await list_sites(client, run.name, run.partitions))}")
-        result = await crawl.run()
+        if not spec.joins and await stop_at_limit(run):
+            say(f"run {run.name} has reached its limit already; nothing is fetched")
+            result = CrawlResult(0, await status_of(run) | {"seconds": 0.0})
+        else:
+            result = await crawl.run()
         status = complete(result.status, paths, spider, counters.fetched)
         if was_finished and result.code == 0 and status["admitted"] == counters.admitted:
             raise RunFinished(run.name, spider)
         if result.failure is None:
             status["pages_elsewhere"] = await pages_elsewhere(run, paths)
-            self._print(opts, summary_of(status, joined=opts.join))
+            self._print(opts, summary_of(status, joined=membership.had_company))
             if result.code == 0 and ended_fruitless(status):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
+
+    async def _agree(
+        self, run: Run, opts: argparse.Namespace, spec: RunSpec, say: Callable[[str], None]
+    ) -> Terms:
+        # Who repeats a command does not mean to change a run that others work on meanwhile.
+        yields = spec.joins and not opts.join
+        if yields:
+            say(f"run {run.name} is running already; this machine joins it")
+            spec.limits = {}
+        spider, may_change = opts.spider or "", not spec.joins
+        terms = await self.obey(run, opts, spider=spider, may_change=may_change, yields=yields, say=say)
+        assert terms is not None
+        return terms
 
     async def _restore(self, run: Run, watch: RulesWatch, sources: Sequence[SeedSource]) -> None:
         """Restore what Redis may have lost."""
@@ -371,10 +375,11 @@ class Command(RuledCommand):
         if args or opts.join or opts.simweb or opts.shards or opts.parsers or opts.spider:
             raise BadArgument("--change starts nothing: it takes --run, limits, --scope and -s only.")
         settings = self._apply_settings(opts, None)
+        self.requires_crawl = True
         if problems := list(rule_problems(self.config())):
             raise CannotStart(problems)
         async with self.found_run(opts) as run:
-            changes = await change_run(run, self.config(), settings.keys(), _limits_from(opts))
+            changes = await change_run(run, self.config(), settings.keys(), limits_from(opts))
         self._print(opts, f"run {run.name}: {'; '.join(changes) or 'nothing to change'}")
         return 0
 
@@ -384,10 +389,6 @@ class Command(RuledCommand):
 
 def _no_seeds(run: str) -> NoSeeds:
     return NoSeeds(f"Run {run!r} has no seeds. Add some: scrapy run FILE-OR-URL ...")
-
-
-def _limits_from(opts: argparse.Namespace) -> dict[str, int | None]:
-    return {name: amount_from(f"max-{name}", getattr(opts, f"max_{name}"), 0) for name in _LIMITS}
 
 
 def _prepare_shards() -> None:

@@ -24,6 +24,8 @@ from crawlproj.supervisor.progress import aligned
 
 class Command(RunCommand):
     group = "look"
+    # Refused, with what to do instead.
+    run_help = argparse.SUPPRESS
     summary = "List all runs, or delete one"
     requires_crawl = True
     examples = """\
@@ -107,9 +109,14 @@ class Command(RunCommand):
         return run
 
 
-def _count_files(places: Iterable[RunPaths]) -> int:
-    stored = (directory for place in places for directory in (place.pages, place.items))
-    return sum(path.is_file() for directory in stored for path in directory.glob("*"))
+def _count_files(left: Iterable[RunPaths]) -> int:
+    """Count the files of pages and items, in stores, too. Raises StoreUnavailable: nothing is deleted."""
+    from crawlproj.storage.places import places_of
+
+    folders = (
+        folder for paths in left for place in places_of(paths) for folder in (place.pages, place.items)
+    )
+    return sum(1 for folder in folders if folder.is_dir() for _ in folder.iterdir())
 
 
 def table_of(lines: Sequence[RunLine]) -> list[str]:

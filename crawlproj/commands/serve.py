@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 
 from crawlproj.console import RunCommand, given_settings, spoken
-from crawlproj.errors import BadArgument
+from crawlproj.errors import BadArgument, CannotStart
 
 
 class Command(RunCommand):
+    # Refused, with what to do instead.
+    run_help = argparse.SUPPRESS
     summary = "Serve the jobs API and the web page"
     examples = """\
   scrapy serve                                          at http://127.0.0.1:8080/
@@ -28,6 +31,7 @@ Ctrl-C ends the server; jobs continue, and the next server shows them."""
         from crawlproj.api.access import Tokens
         from crawlproj.api.app import make_app
         from crawlproj.api.server import check_host, listen, serve
+        from crawlproj.checks import disk_problems, redis_problem
         from crawlproj.observe import logs
 
         if opts.run:
@@ -36,6 +40,9 @@ Ctrl-C ends the server; jobs continue, and the next server shows them."""
             raise BadArgument(f"--port {opts.port}: must be a number up to 65535.")
         config = self.config()
         check_host(opts.host, has_tokens=bool(Tokens.of(config)))
+        problems = [*filter(None, [asyncio.run(redis_problem(config))]), *disk_problems(config, "")]
+        if problems:
+            raise CannotStart(problems)
         settings = self.settings if isinstance(self.settings, dict) else self.settings.copy_to_dict()
         given = {name: value for name, value in given_settings(opts).items() if name != "CRAWL_DATA"}
         app = make_app(config, host=opts.host, settings=settings, given=given)

@@ -6,7 +6,6 @@ import argparse
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument
-from crawlproj.supervisor.claim import reset_joined
 
 
 class Command(RunCommand):
@@ -24,6 +23,4 @@ class Command(RunCommand):
         async with self.found_run(opts) as run:
             before = (await run.read_map()).shards
             await run.set_shards(int(args[0]))
-            # Supervisors that joined keep the shards they hold; the run's own starts all the others.
-            await reset_joined(run)
         print(f"run {run.name}: {before} -> {args[0]} shards")

@@ -173,6 +173,7 @@ def _head(status: dict[str, Any]) -> list[str]:
         f"ran for {duration(status['ran_seconds'])}; now {rates}",
         f"memory: {size(status['memory_bytes'])}, open files: {status['open_files']:,.0f}",
         f"memory of Redis: {size(status['redis_memory_bytes'])}{limit}",
+        *(f"least free disk: {size(disk['free_bytes'])} on {disk['host']}" for disk in status["disks"][:1]),
         *room_lines(status),
         *_trouble(status),
     ]
@@ -255,7 +256,7 @@ def _descriptor_lines(processes: list[dict[str, Any]]) -> list[str]:
     rows = [("", *kinds, "process")]
     for line in processes:
         counts = (f"{line['descriptors'].get(kind, 0):,}" for kind in kinds)
-        rows.append((name_of(line), *counts, str(line["pid"] or "?")))
+        rows.append((name_of(line), *counts, f"{line['pid'] or '?'} on {line['host']}"))
     return aligned(rows)
 
 

@@ -10,6 +10,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 
 from crawlproj.config.declare import PREFIX, name_of, read
+from crawlproj.config.foreign import attempts_by_retries, log_level_problems
 from crawlproj.config.options import Config
 from crawlproj.config.validate import RUN_NAME, problems_of
 from crawlproj.errors import BadSetting, Problem
@@ -33,6 +34,10 @@ def read_config(values: Mapping[str, object]) -> tuple[Config, list[Problem]]:
     """Return the options in *values* that are valid, and what is wrong with the others."""
     known = {name_of(option): option for option in fields(Config)}
     problems = [_unknown(name, known) for name in values if name.startswith(PREFIX) and name not in known]
+    problems += log_level_problems(values)
+    if values.get("CRAWL_MAX_ATTEMPTS") is None:
+        attempts, wrong = attempts_by_retries(values)
+        values, problems = {**values, "CRAWL_MAX_ATTEMPTS": attempts}, [*problems, *wrong]
     valid, invalid = {}, set()
     for name, option in known.items():
         if values.get(name) is None:

@@ -24,6 +24,9 @@ class Config:
         "without it, public addresses are not crawled.",
     )
     belong_to(FIXED)
+    arguments: Mapping[str, Any] = ours(
+        {}, "Arguments of the spider of the run: `scrapy run --spider S -a NAME=VALUE`."
+    )
     user_agent: str = theirs("crawlproj/0.1", "The user agent; CRAWL_CONTACT is appended to it.")
 
     group("Which pages", "Which links are followed; [urls.md](urls.md) has examples.")
@@ -71,13 +74,10 @@ class Config:
         optional=True,
     )
     allow_addresses: tuple[str, ...] = ours(
-        (),
-        "Private, loopback or otherwise non-public addresses and networks that may be crawled, such as "
-        "127.0.0.0/8.",
-        optional=True,
+        (), "Non-public addresses and networks that may be crawled, such as 127.0.0.0/8.", optional=True
     )
 
-    group("Crawler traps", "URLs over any of these limits look like a trap: they are parked, not fetched.")
+    group("Crawler traps", "URLs over any of these limits look like a trap: they are kept, but not fetched.")
     belong_to(FIXED)
     trap_segments: int = ours(3, "Maximum number of times a segment may repeat in a path.", least=1)
     trap_depth: int = ours(20, "Maximum number of segments in a path.", least=1)
@@ -137,12 +137,10 @@ class Config:
     max_delay_seconds: float = ours(
         300.0, "Longest Crawl-delay that is honoured; longer ones count as this.", least=0, most=86400
     )
-    domain_bytes: int = ours(
-        0, "Park a domain after this many bytes were fetched from it; 0 for no limit.", least=0
-    )
+    domain_bytes: int = ours(0, "Park a domain after this many fetched bytes; 0 for no limit.", least=0)
     belong_to(FIXED)
     share_delays: bool = ours(
-        True, "Keep the delay of a domain together with the other runs that fetch through the same Redis."
+        True, "Share the delay of a domain with other runs on the same Redis server, but not on a Cluster."
     )
     ip_delay: float = ours(
         0.0,
@@ -165,13 +163,13 @@ class Config:
     )
     give_up_failures: int = ours(
         6,
-        "Park a domain after this many failures in a row; its URLs are kept, and the run can end without "
-        "them. 0 for never.",
+        "Park a domain after this many failures in a row, one that was never reached after 3 at most; its "
+        "URLs are kept, and the run can end without them. 0 for never.",
         least=0,
         most=1000,
     )
     parked_seconds: float = ours(
-        3600.0, "How long a domain stays parked before it is tried again.", least=1, most=31_536_000
+        3600.0, "How long a domain stays parked; twice as long each time.", least=1, most=31_536_000
     )
 
     group("How much at once", "Concurrency and batch sizes, and when shards slow down for the parsers.")
@@ -289,14 +287,16 @@ class Config:
     page_store: tuple[str, ...] = theirs(
         ("parquet",), 'Storage format, or several: "parquet,warc".', choices=("parquet", "jsonl", "warc")
     )
+    store: str | None = ours(None, "An object store for pages and items: s3://BUCKET/PREFIX; see storage.md.")
     belong_to(PROCESS)
     segment_pages: int = ours(10_000, "Close a segment at this many pages.", least=1)
     segment_bytes: int = ours(64_000_000, "Close a segment at this many bytes.", least=1024)
+    compact_bytes: int = ours(0, "`scrapy run` merges small segments to this size; 0 for never.", least=0)
     segment_seconds: float = ours(30.0, "Close a segment at this age.", least=0.1, most=3600)
 
     group("Redis", "Where the state of a run is kept.")
     redis_url: str | None = theirs(
-        None, "The Redis server; the default is an embedded one in CRAWL_DATA.", secret=True
+        None, "The Redis server, Cluster or Sentinels; the default is embedded, in CRAWL_DATA.", secret=True
     )
     redis_server: str | None = theirs(
         None,
@@ -333,8 +333,7 @@ class Config:
     parse: str = ours(
         "auto",
         "Where pages are parsed and items stored: in the shard (inline), in parser processes (processes), or "
-        "in the shard if it was started without -a shard, or is of a spider other than `web` and not started "
-        "by `scrapy run` (auto).",
+        "in a shard without -a shard, or of a spider other than `web` outside `scrapy run` (auto).",
         choices=("auto", "inline", "processes"),
     )
     parse_seconds: float = ours(10.0, "Time limit for parsing a page.", least=0.1, most=3600)
@@ -381,10 +380,11 @@ class Config:
 
     group("Serving", "The jobs API and the web page, `scrapy serve`: [api.md](api.md).")
     jobs_at_once: int = ours(2, "Jobs that run on a machine at once; others wait.", least=1, most=100)
+    jobs_on: tuple[str, ...] = ours((), "Run jobs on these scrapyd servers.", optional=True, secret=True)
     jobs_waiting: int = ours(1000, "Jobs that may wait or run; more are refused.", least=1, most=100_000)
-    api_tokens: str | None = ours(None, "Who may use it: `read TOKEN` or `write TOKEN`, ...", secret=True)
-    api_tokens_file: str | None = ours(None, "A file with the same, one on each line.")
-    api_hosts: tuple[str, ...] = ours((), "Names of the server; others are refused.", optional=True)
+    api_tokens: str | None = ours(None, "Tokens: `read TOKEN`, `write TOKEN`, ...", secret=True)
+    api_tokens_file: str | None = ours(None, "A file of tokens, one on each line.")
+    api_hosts: tuple[str, ...] = ours((), "Host names of the server; others are refused.", optional=True)
     api_rate: float = ours(200.0, "Requests per second of a client; 0 for no limit.", least=0, most=1e6)
 
     @property

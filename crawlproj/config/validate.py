@@ -15,7 +15,13 @@ from crawlproj.model.urls import canonicalise, host_of, is_public_suffix
 
 #: A run's name becomes a directory and a part of every key.
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_REDIS_SCHEMES = (
+    *("redis://", "rediss://", "unix://"),
+    *("redis+cluster://", "rediss+cluster://", "redis+sentinel://", "rediss+sentinel://"),
+)
 _CONTACT = re.compile(r"[^\s()<>@]+@[^\s()<>@]+\.[^\s()<>@]+|https?://[^\s()<>]+")
+#: Kinds of object stores: S3, Google, Azure, a directory.
+STORE_SCHEMES = ("s3", "gs", "az", "file")
 #: What a slot of Scrapy has. The last two vary the delay; here it is guaranteed, so they change nothing.
 _SLOT_FIELDS = ("delay", "concurrency", "jitter", "randomize_delay")
 
@@ -47,15 +53,27 @@ def _names(config: Config) -> Iterator[Found]:
                 "Use up to 64 letters, digits, dots, dashes and underscores, a letter or a digit first.",
             ),
         )
-    if config.redis_url and not config.redis_url.startswith(("redis://", "rediss://", "unix://")):
+    if config.redis_url and not config.redis_url.startswith(_REDIS_SCHEMES):
         # The URL may hold a password, so it is not repeated.
         yield (
             ("redis_url",),
             Problem(
                 "REDIS_URL",
                 "",
-                "REDIS_URL does not start with redis://, rediss:// or unix://,",
+                "REDIS_URL does not start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://,",
                 "as in redis://localhost:6379/0.",
+            ),
+        )
+    if config.store and (wrong := _store(config.store)):
+        # It may hold a key, so it is not repeated.
+        yield (
+            ("store",),
+            Problem(
+                "CRAWL_STORE",
+                "",
+                f"CRAWL_STORE {wrong}.",
+                "Write s3://BUCKET/PREFIX; credentials and endpoint come from the environment: "
+                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL.",
             ),
         )
     if config.contact is not None and not _CONTACT.fullmatch(config.contact):
@@ -69,6 +87,16 @@ def _names(config: Config) -> Iterator[Found]:
                 "https://example.org/bot.",
             ),
         )
+
+
+def _store(address: str) -> str:
+    """Return what is wrong with the address of an object store; '' if nothing."""
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme not in STORE_SCHEMES:
+        return f"does not begin with {', '.join(f'{one}://' for one in STORE_SCHEMES)}"
+    if "@" in rest or "?" in rest:
+        return "has more than a bucket and a prefix"
+    return "" if rest.strip("/") else "names no bucket"
 
 
 def _pairs(config: Config) -> Iterator[Found]:

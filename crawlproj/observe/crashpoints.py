@@ -34,12 +34,24 @@ PARSER_POINTS = {
     "page_failed": "A page that cannot be parsed is back in the queue, or a dead letter.",
     "commit_begun": "The open segment is about to be committed.",
     "file_closed": "One file of the segment is complete and flushed, once per sink.",
-    "files_synced": "All its files are, and their names.",
+    "file_uploaded": "One file of the segment is in the store, under a key that no reader lists.",
+    "files_synced": "All its files are durable, and their names.",
     "segment_recorded": "The segment is recorded and its pages are acknowledged.",
     "file_renamed": "One file has its final name, once per sink.",
+    "file_copied": "One file has its final key in the store, and still the other one.",
     "segment_published": "All files have, and that is flushed.",
     "pages_reclaimed": "The pages of a parser that died or leaves are back in the queue.",
     "file_recovered": "A file that a dead parser left is finished or removed.",
+    "object_recovered": "The same in the store.",
+}
+#: Where a process that merges segments can die.
+MERGE_POINTS = {
+    "merge_built": "The files of a merged segment are complete and flushed, where no reader looks.",
+    "merge_noted": "What it replaces is noted beside them.",
+    "segments_merged": "It is recorded, and what it replaces is not any more.",
+    "merge_published": "Its files have their final names.",
+    "replaced_moved": "What it replaces is where only readers that have begun look.",
+    "replaced_dropped": "What was replaced long ago is deleted.",
 }
 #: Where the leader of a run can die.
 LEADER_POINTS = {

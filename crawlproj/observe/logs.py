@@ -1,6 +1,6 @@
 """The log of a process: text at a terminal, else one JSON object per line.
 
-Every line names its run and process. Log files are rotated, so their size is bounded.
+Every line names its run, process and host. Log files are rotated, so their size is bounded.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -41,7 +42,8 @@ class TextLine(logging.Formatter):
         super().__init__("%(asctime)s %(process_words)s [%(name)s] %(levelname)s: %(message)s", datefmt)
 
     def format(self, record: logging.LogRecord) -> str:
-        record.process_words = " ".join(filter(None, (*_process.values(), str(os.getpid()))))
+        words = (*_process.values(), str(os.getpid()), "on", socket.gethostname())
+        record.process_words = " ".join(filter(None, words))
         return super().format(record)
 
 
@@ -56,6 +58,7 @@ class JsonLine(logging.Formatter):
             "message": record.getMessage(),
             **{name: value for name, value in _process.items() if value},
             "pid": os.getpid(),
+            "host": socket.gethostname(),
         }
         for name, value in vars(record).items():
             if name not in _NOT_EXTRA and name not in line:

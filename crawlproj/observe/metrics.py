@@ -151,7 +151,11 @@ class Metrics:
     redis_connections: Gauge | None = _gauge("connections", "Open connections to Redis.")
     redis_connections_max: Gauge | None = _gauge("connections", "Limit of connections to Redis.")
     event_loop_lag_seconds: Gauge | None = _gauge("seconds", "The longest recent lag of the event loop.")
+    process_info: Gauge | None = _gauge(
+        "", "Always 1: the host of the process, to be joined by run, kind, number and instance.", "host"
+    )
     memory_bytes: Gauge | None = _gauge("bytes", "Resident memory.")
+    disk_free_bytes: Gauge | None = _gauge("bytes", "Free space on the disk of its data directory.")
     open_descriptors: Gauge | None = _gauge("descriptors", "Open descriptors, by kind.", "descriptor")
     open_descriptors_max: Gauge | None = _gauge("descriptors", "Limit of open descriptors.")
     process_start_time_seconds: Gauge | None = _gauge("seconds", "Start time of the process, in Unix time.")
@@ -227,7 +231,6 @@ RUN_METRICS: dict[str, Metric] = dict(
         _of_run("shards_wanted", "processes", "Shards the run should have."),
         _of_run("shards_alive", "processes", "Shards that hold their number."),
         _of_run("parsers_alive", "processes", "Parsers with a recent heartbeat."),
-        _of_run("disk_free_bytes", "bytes", "Free space on the disk of the leader's data directory."),
         _of_run("redis_memory_bytes", "bytes", "Memory used by Redis."),
         _of_run("redis_memory_max_bytes", "bytes", "Limit of the memory of Redis; 0 for none."),
         _of_run("run_state", "", "1 for the state the run is in, 0 for the others.", "state"),

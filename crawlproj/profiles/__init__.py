@@ -21,7 +21,7 @@ from crawlproj.frontier.seeds import parse_seeds
 #: Where profiles given by name are looked up: a person's own, then those that come with this package.
 OWN = Path("profiles")
 SHIPPED = Path(__file__).parent
-_MODES = ("single", "distributed")
+_MODES = ("single", "sharded")
 #: Keys that stand for a setting.
 _SETTINGS = {
     "scope": "CRAWL_SCOPE",
@@ -138,12 +138,12 @@ class _Reader:
         return self._whole(f"limits.{name}", self._limits.get(name, 0), 0)
 
     def _is_single(self) -> bool:
-        mode = self._values.get("mode", "distributed")
+        mode = self._values.get("mode", "sharded")
         if mode not in _MODES:
             raise self._wrong("mode", mode, f"must be one of {', '.join(_MODES)}.")
         for name in ("shards", "parsers"):
             if mode == "single" and name in self._values:
-                remedy = 'leave it out, or set mode = "distributed": mode single is one process.'
+                remedy = 'leave it out, or set mode = "sharded": mode single is one process.'
                 raise self._wrong(name, self._values[name], remedy)
         return bool(mode == "single")
 

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.model.records import SKIP_REASONS
 from crawlproj.report.tally import Delays, DomainLine, PauseLine, Pauses, Tally, TimeSlice, Totals
+from crawlproj.storage.objects import Place
 from crawlproj.storage.parquet import SCHEMA, ParquetSink
 from crawlproj.storage.query import connect, message_of
-from crawlproj.storage.reader import DAMAGE, committed_files
+from crawlproj.storage.reader import DAMAGE, Places, committed_files, folders
 
 #: How many domains, types, languages and errors are listed.
 NAMED = 12
@@ -78,7 +79,7 @@ _DOMAIN_PAGES: _Bins = (
 )
 
 
-def count_pages(directory: Path, delays: Delays) -> Tally:
+def count_pages(directory: Places, delays: Delays) -> Tally:
     """Count the committed pages in *directory*, in any format; safe while a crawl runs.
 
     Raises BadArgument when there are none or no space for temporary files, BadSegment for a damaged file.
@@ -86,17 +87,21 @@ def count_pages(directory: Path, delays: Delays) -> Tally:
     with tempfile.TemporaryDirectory(prefix="crawlproj-report-") as scratch:
         files = list(_parquet_files(directory, Path(scratch)))
         if not files:
-            raise BadArgument(f"There are no pages in {str(directory)!r}.")
+            raise BadArgument(f"There are no pages in {_named(directory)}.")
         try:
             with connect(files, _SELECT, memory_limit=_MEMORY, temp_directory=scratch) as connection:
                 return _Counter(connection, delays).count()
         except duckdb.OutOfMemoryException as exc:
             raise _no_room(Path(scratch)) from exc
         except duckdb.Error as exc:
-            raise BadSegment(f"Cannot read the pages in {str(directory)!r}: {message_of(exc)}") from exc
+            raise BadSegment(f"Cannot read the pages in {_named(directory)}: {message_of(exc)}") from exc
 
 
-def _parquet_files(directory: Path, scratch: Path) -> Iterator[Path]:
+def _named(directory: Places) -> str:
+    return ", ".join(repr(str(path)) for path in folders(directory, "pages"))
+
+
+def _parquet_files(directory: Places, scratch: Path) -> Iterator[Place]:
     """Yield a Parquet file for every segment; for other formats a copy of the columns needed."""
     for path, sink in committed_files(directory):
         if sink is ParquetSink:

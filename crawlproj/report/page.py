@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
-from crawlproj.charts import DARK_STYLE, bar_chart, column_chart, escaped, line_chart, share
+from crawlproj.charts import bar_chart, column_chart, escaped, line_chart, share
+from crawlproj.report.html import WIDTH_PX, date, document, duration, figure, section, size, table, tiles
 from crawlproj.report.tally import Tally
 
-#: Narrow, so that numbers stay readable when a phone scales a chart down.
-_WIDTH_PX = 500
-_STYLE = """\
-:root{color-scheme:light dark;--ground:#f4f5f7;--card:#fff;--ink:#1f2328;--faint:#5c6570;--line:#e1e4e8}
-@media (prefers-color-scheme: dark){
- :root{--ground:#0d1117;--card:#161b22;--ink:#e6edf3;--faint:#9aa4b0;--line:#30363d}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1640px;padding:24px;background:var(--ground);color:var(--ink);
- font:15px/1.45 system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif}
-h1{font-size:26px;margin:0 0 4px;overflow-wrap:anywhere}
-h2{font-size:19px;margin:32px 0 12px}
-p,figcaption,footer{color:var(--faint);margin:0}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin:20px 0 0}
-dl div,figure,.table{background:var(--card);border:1px solid var(--line);border-radius:10px}
-dl div{padding:12px 16px}
-dt,dd span{color:var(--faint);font-size:13px}
-dd{margin:0;font-size:21px;font-weight:600;font-variant-numeric:tabular-nums}
-dd span{display:block;font-weight:400}
-.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr));gap:16px}
-figure{margin:0;display:flex;flex-direction:column;overflow:hidden}
-figure svg{display:block;width:100%;height:auto}
-figcaption{padding:0 16px 12px;font-size:13px}
-.table{overflow-x:auto;padding:12px 16px}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-caption{text-align:left;font-weight:600;font-size:16px;padding-bottom:6px}
-th{font-weight:400;font-size:13px;color:var(--faint)}
-th,td{text-align:right;padding:4px 0 4px 14px;border-top:1px solid var(--line);white-space:nowrap}
-th:first-child,td:first-child{text-align:left;padding-left:0;max-width:180px;overflow:hidden;text-overflow:ellipsis}
-footer{margin-top:32px;font-size:13px}
-"""
 #: RunCounters from Redis, by their names in `status_of`.
 _RECORD = {
     "admitted": "admitted",
@@ -53,32 +24,29 @@ _RECORD = {
 }
 
 
-def render(run: str, tally: Tally, *, made_at: datetime, status: Mapping[str, Any] | None = None) -> str:
-    """Return the report of *run*. *status* is its `status_of`, if Redis is reachable."""
+def render(
+    run: str, tally: Tally, *, made_at: datetime, status: Mapping[str, Any] | None = None, note: str = ""
+) -> str:
+    """Return the report of *run*. *status* is its `status_of`, if Redis is reachable.
+
+    *note* says what the figures leave out.
+    """
     totals = tally.totals
     state = f", {status['state']}" if status else ""
     parts = [
         f"<h1>Crawl report: {escaped(run)}</h1>",
-        f"<p>{_date(totals.begun_ms / 1000)} to {_date(totals.ended_ms / 1000)} UTC{escaped(state)}</p>",
-        _tiles(_numbers(tally)),
-        _section("Speed", _speed(tally)),
-        _section("Responses", _responses(tally)),
-        _section("Content", _content(tally)),
-        _section("Domains", _domains(tally)),
-        _section("Politeness", _politeness(tally)),
+        f"<p>{date(totals.begun_ms / 1000)} to {date(totals.ended_ms / 1000)} UTC{escaped(state)}</p>",
+        f"<p>Not all pages: {escaped(note)}</p>" if note else "",
+        tiles(_numbers(tally)),
+        section("Speed", _speed(tally)),
+        section("Responses", _responses(tally)),
+        section("Content", _content(tally)),
+        section("Domains", _domains(tally)),
+        section("Politeness", _politeness(tally)),
         _frontier(status) if status else "",
-        f"<footer>Made {_date(made_at.timestamp())} UTC by scrapy report, from committed pages.</footer>",
+        f"<footer>Made {date(made_at.timestamp())} UTC by scrapy report, from committed pages.</footer>",
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # Text from the web is escaped; should some slip through, nothing is run or loaded.
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escaped(run)}: crawl report</title><style>{_STYLE}{DARK_STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
+    return document(f"{run}: crawl report", parts)
 
 
 def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
@@ -89,12 +57,12 @@ def _numbers(tally: Tally) -> list[tuple[str, str, str]]:
     median_ms, _, slow_ms = tally.latency_ms
     return [
         ("pages", f"{pages:,}", f"{share(totals.good, pages)} with status 2xx"),
-        ("time", _duration(seconds), "from the first page to the last"),
+        ("time", duration(seconds), "from the first page to the last"),
         ("pages per second", rate, "on average"),
         (
             "bytes",
-            _bytes(totals.body_bytes),
-            f"{_bytes(totals.body_bytes / (fetched or 1))} per page, decompressed",
+            size(totals.body_bytes),
+            f"{size(totals.body_bytes / (fetched or 1))} per page, decompressed",
         ),
         ("truncated", f"{totals.cut:,}", "the rest was over CRAWL_MAX_BODY, or never sent"),
         ("domains", f"{totals.domains:,}", f"{pages / totals.domains:,.1f} pages each"),
@@ -117,7 +85,7 @@ def _speed(tally: Tally) -> list[str]:
     def over_time(title: str, y: str, series: Mapping[str, Sequence[float]]) -> str:
         times = [part.middle_s / unit_s for part in tally.slices]
         lines = {name: list(zip(times, values, strict=True)) for name, values in series.items()}
-        return _figure(line_chart(title, since, y, lines, width_px=_WIDTH_PX))
+        return figure(line_chart(title, since, y, lines, width_px=WIDTH_PX))
 
     return [
         over_time(
@@ -148,7 +116,7 @@ def _content(tally: Tally) -> list[str]:
         _shares("Languages", tally.languages, tally.totals.good, "As detected in the text."),
         _columns("Sizes", "bytes, decompressed", tally.sizes, "Of pages with status 2xx."),
         _columns("Depth", "links from a seed", tally.depths),
-        _figure(
+        figure(
             bar_chart(
                 "Duplicates",
                 "pages",
@@ -157,7 +125,7 @@ def _content(tally: Tally) -> list[str]:
                     "same bytes as another": tally.totals.same_body,
                     "same text as another": tally.totals.same_text,
                 },
-                width_px=_WIDTH_PX,
+                width_px=WIDTH_PX,
             ),
             "Of pages with status 2xx; the first of several does not count. Texts are compared by simhash.",
         ),
@@ -178,8 +146,8 @@ def _domains(tally: Tally) -> list[str]:
     return [
         _shares("Largest domains", tally.top_domains, tally.totals.pages, rest if others else ""),
         _columns("Domains by size", "pages of a domain", tally.domains_by_pages, y="domains"),
-        _table("Failing domains", ["domain", "pages", "no response", "4xx, 5xx", "mostly"], failing),
-        _table("Slowest domains", ["domain", "responses", "mean latency", "longest"], slowest),
+        table("Failing domains", ["domain", "pages", "no response", "4xx, 5xx", "mostly"], failing),
+        table("Slowest domains", ["domain", "responses", "mean latency", "longest"], slowest),
     ]
 
 
@@ -197,56 +165,28 @@ def _politeness(tally: Tally) -> list[str]:
     return [
         _columns("Pauses", "seconds", pauses.by_length, measure, y="pauses"),
         _columns("Pauses relative to the delay", "times the delay", pauses.by_multiple, against, y="pauses"),
-        _table("Shortest pauses", ["domain", "pauses", "shortest", "delay"], shortest),
+        table("Shortest pauses", ["domain", "pauses", "shortest", "delay"], shortest),
     ]
 
 
 def _frontier(status: Mapping[str, Any]) -> str:
-    tiles = [(name, f"{status[key]:,}", "") for key, name in _RECORD.items()]
+    numbers = [(name, f"{status[key]:,}", "") for key, name in _RECORD.items()]
     reasons = [(name, f"{count:,}") for name, count in status["by_reason"].items()]
     filtered = [(name, f"{count:,}") for name, count in status["filtered"].items()]
     reason = f"<p>Reason of the end: {escaped(status['reason'])}</p>" if status["reason"] else ""
     return (
-        f"<h2>URLs, from Redis</h2>{reason}{_tiles(tiles)}<p>&nbsp;</p>"
-        f'<div class="cards">{_table("Outcomes by reason", ["reason", "URLs"], reasons)}'
-        f"{_table('Links not admitted', ['rule', 'links'], filtered)}</div>"
+        f"<h2>URLs, from Redis</h2>{reason}{tiles(numbers)}<p>&nbsp;</p>"
+        f'<div class="cards">{table("Outcomes by reason", ["reason", "URLs"], reasons)}'
+        f"{table('Links not admitted', ['rule', 'links'], filtered)}</div>"
     )
-
-
-def _section(title: str, cards: Iterable[str]) -> str:
-    return f'<h2>{title}</h2>\n<div class="cards">\n' + "\n".join(cards) + "\n</div>"
-
-
-def _tiles(numbers: Iterable[tuple[str, str, str]]) -> str:
-    tiles = (
-        f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}"
-        + (f"<span>{escaped(more)}</span>" if more else "")
-        + "</dd></div>"
-        for name, value, more in numbers
-    )
-    return f"<dl>{''.join(tiles)}</dl>"
-
-
-def _figure(svg: str, caption: str = "") -> str:
-    text = f"<figcaption>{escaped(caption)}</figcaption>" if caption else ""
-    return f"<figure>{svg}{text}</figure>"
 
 
 def _shares(title: str, counts: Mapping[str, int], total: int, caption: str = "") -> str:
-    return _figure(bar_chart(title, "pages", counts, whole=total, width_px=_WIDTH_PX), caption)
+    return figure(bar_chart(title, "pages", counts, whole=total, width_px=WIDTH_PX), caption)
 
 
 def _columns(title: str, x: str, counts: Mapping[str, int], caption: str = "", y: str = "pages") -> str:
-    return _figure(column_chart(title, x, y, counts, width_px=_WIDTH_PX), caption)
-
-
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    names = "".join(f"<th>{escaped(name)}</th>" for name in head)
-    lines = ["<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    body = "".join(lines) or f'<tr><td colspan="{len(head)}">none</td></tr>'
-    return (
-        f'<div class="table"><table><caption>{escaped(title)}</caption><tr>{names}</tr>{body}</table></div>'
-    )
+    return figure(column_chart(title, x, y, counts, width_px=WIDTH_PX), caption)
 
 
 def _outcomes(tally: Tally) -> dict[str, int]:
@@ -270,24 +210,3 @@ def _unit(seconds: float) -> tuple[str, float]:
         if seconds >= 3 * length_s:
             return name, length_s
     return "seconds", 1.0
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest_s = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest_s:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02} min"
-
-
-def _bytes(count: float) -> str:
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
-        if count >= scale:
-            return f"{count / scale:,.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-def _date(unix_s: float) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--domains", type=int, help="number of domains, 1 to 100,000 (default 20)")
     parser.add_argument("--pages", type=int, metavar="PAGES", dest="pages_per_domain",
                         help="mean number of pages of a domain (default 50)")  # fmt: skip
-    parser.add_argument("--seed", type=int, help="another seed, another web (default 1)")
+    parser.add_argument("--seed", type=int, help="random seed: the same seed gives the same web (default 1)")
     parser.add_argument("--naming", help="'ip': hosts are 127.a.b.c (default); 'name': hosts are dNNNNN.test")
     parser.add_argument("--port", type=int, help="port to listen on (default 0: a free one)")
     parser.add_argument("--world", choices=_WORLDS, default="default", help="preset of properties")
@@ -50,7 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", type=Path, default=Path(os.devnull), dest="access_log",
                         help="one JSON line per request")  # fmt: skip
     parser.add_argument("--seeds-out", type=Path, metavar="FILE", help="write a seeds file, one URL per line")
-    parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: a few)")
+    parser.add_argument(
+        "--seeds", type=int, metavar="N", help="how many URLs to write to --seeds-out (default: a few)"
+    )
     parser.add_argument(
         "--with-parent", action="store_true", help="end when the process that started it does"
     )

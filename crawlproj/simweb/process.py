@@ -18,10 +18,23 @@ from crawlproj.simweb.graph import World
 from crawlproj.simweb.referee import Referee
 from crawlproj.simweb.spec import WorldSpec
 
+#: For a crawl of it. Faster than the defaults: it is on this machine. Its sites link to each other.
+CRAWL_SETTINGS = {
+    "CRAWL_SCOPE": "everything",
+    "CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8",
+    "DOWNLOAD_DELAY": "0.2",
+    "CRAWL_BACKOFF_SECONDS": "1",
+    "CRAWL_SEGMENT_SECONDS": "5",
+}
 _PACKAGE_PARENT = Path(__file__).parents[2]
 #: Even a world of 100,000 domains is ready in well under a second; the rest is for a busy machine.
 _READY_WITHIN_S = 30.0
 _STOP_WITHIN_S = 10.0
+
+
+def web_to_try(domains: int) -> WorldSpec:
+    """Return the web of *domains* that commands crawl to show what they do."""
+    return WorldSpec.wild(domains=domains, pages_per_domain=25)
 
 
 class SimwebProcess:
@@ -82,9 +95,13 @@ class SimwebProcess:
 
     def referee(self, **arguments: Any) -> Referee:
         """A referee over all requests that have ended until now; *arguments* as for ``Referee``."""
+        self.flush()
+        return Referee(self.world, self.log_path, **arguments)
+
+    def flush(self) -> None:
+        """Have the log written that the server still holds."""
         if self._child.poll() is None:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_STOP_WITHIN_S)
             connection.request("GET", FLUSH_PATH)
             connection.getresponse().read()
             connection.close()
-        return Referee(self.world, self.log_path, **arguments)
