@@ -1,10 +1,12 @@
-# syntax=docker/dockerfile:1
 # One image for shards, parsers and the commands around them: `docker run crawlproj status --run web`.
+# It needs BuildKit, and no registry but that of its base images; deploy/base-images makes those of Debian's packages.
 
 FROM python:3.11-slim-bookworm AS packages
 COPY requirements.txt .
-# An environment without pip, from wheels only.
-RUN python -m venv --without-pip /venv \
+# An environment without pip, from wheels only. An index of yours: --secret id=pip,src=YOUR-PIP.CONF; it stays out of
+# the image.
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    python -m venv --without-pip /venv \
  && pip --python /venv/bin/python install --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary=:all: --requirement requirements.txt
 
