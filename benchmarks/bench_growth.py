@@ -27,7 +27,7 @@ from workload import fill, hold_all, url_of
 from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
-from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.client import RedisClient, pairs
 
 PARTITIONS = 64
 #: What a shard leases in one round trip, and what a parser admits in one: links of so many pages.
@@ -155,11 +155,14 @@ class Filled:
     async def forget_waiting(self) -> None:
         """Leave only what was seen, as if all had been fetched."""
         for partition in range(PARTITIONS):
-            prefix = keys.queue_prefix(self.frontier.run, partition)
-            domains = await self.client.command("ZRANGE", keys.ready(self.frontier.run, partition), 0, -1)
-            for batch in _batches((f"{prefix}1:{domain.decode()}" for domain in domains), 500):
-                await self.client.command("DEL", *batch)
-            await self.client.command("DEL", keys.ready(self.frontier.run, partition))
+            run = self.frontier.run
+            prefix, states = keys.queue_prefix(run, partition), keys.domains(run, partition)
+            known = dict(pairs(await self.client.command("HGETALL", states)))
+            for batch in _batches(iter(known), 500):
+                await self.client.command("DEL", *(f"{prefix}1:{domain}" for domain in batch))
+                lines = [(domain, known[domain].partition("\n")[0]) for domain in batch]
+                await self.client.command("HSET", states, *(word for line in lines for word in line))
+            await self.client.command("DEL", keys.ready(run, partition), keys.newcomers(run, partition))
             await self.client.command("HSET", keys.meta(self.frontier.run, partition), "waiting", 0)
 
     async def forget_seen(self) -> int:

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from measuring import Goal, Options, RedisServer, Report, interleaved, median, read_options, spread
 from processes import PROJECT, cpu_of_child_s, start_scrapy
@@ -39,6 +40,15 @@ class Cost:
         return self.fetch + self.parse + self.redis
 
 
+class Server(Protocol):
+    """A Redis, of one server or more."""
+
+    @property
+    def url(self) -> str: ...
+
+    def cpu_s(self) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Web:
     """A simulated web of its own, so that its log holds one crawl."""
@@ -47,11 +57,11 @@ class Web:
     redis_server: str
 
     def crawl_ours(self) -> Cost:
-        with (
-            tempfile.TemporaryDirectory() as name,
-            SimwebProcess(self.spec, Path(name)) as simweb,
-            RedisServer(self.redis_server, aof=True) as server,
-        ):
+        with RedisServer(self.redis_server, aof=True) as server:
+            return self.crawl_on(server)
+
+    def crawl_on(self, server: Server) -> Cost:
+        with tempfile.TemporaryDirectory() as name, SimwebProcess(self.spec, Path(name)) as simweb:
             folder = Path(name)
             seeds = _write(folder / "seeds.txt", simweb.seeds())
             common = {
@@ -69,7 +79,7 @@ class Web:
                 parse_s = cpu_of_child_s(parser)
             finally:
                 parser.kill()
-            redis_s = server.cpu_since_s(before_s)
+            redis_s = server.cpu_s() - before_s
             pages = _pages_served(simweb)
         return Cost(*(1000 * used_s / pages for used_s in (fetch_s, parse_s, redis_s)))
 
