@@ -18,7 +18,9 @@ import pytest
 from crawlproj.parsing import worker
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.servers import OLDEST_VERSION, find_servers, newest_that_reads
+from crawlproj.storage.objects import store_at
 from tests.ports import HeldPorts
+from tests.stores import FaultyProxy, S3Server, environment
 
 # Three tests run at once, beside whatever else the machine does: no example is too slow.
 hypothesis.settings.register_profile(
@@ -156,6 +158,25 @@ def redis_server_factory() -> Iterator[Callable[..., RedisServer]]:
     for server in servers:
         server.kill()
         shutil.rmtree(server.folder)
+
+
+@pytest.fixture(scope="session")
+def s3_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an S3 server with one bucket, `tests.stores.BUCKET`."""
+    server = S3Server(tmp_path_factory.mktemp("s3") / "log")
+    yield server.port
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """A proxy in front of it, which this process and its children find through the environment."""
+    with FaultyProxy(s3_port) as proxy:
+        for name, value in environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        # Clients of earlier tests know another proxy.
+        store_at.cache_clear()
+        yield proxy
 
 
 @pytest.fixture

@@ -14,20 +14,29 @@ import pytest
 
 #: The files that take longest, with their seconds. They run first, so that none is left for the end.
 SLOW = {
-    "test_crawl.py": 184,
-    "test_supervisor.py": 180,
-    "test_politeness.py": 111,
-    "test_parsers.py": 79,
-    "test_run_command.py": 64,
-    "test_scrapyd.py": 50,
-    "test_runs.py": 38,
-    "test_addresses.py": 38,
-    "test_single_mode.py": 37,
-    "test_hostile.py": 37,
-    "test_safety.py": 36,
-    "test_other_spiders.py": 35,
-    "test_ways_on.py": 34,
-    "test_metrics.py": 24,
+    "test_supervisor.py": 209,
+    "test_crawl.py": 186,
+    "test_politeness.py": 114,
+    "test_parsers.py": 98,
+    "test_run_command.py": 95,
+    "test_crash_points.py": 78,
+    "test_model.py": 70,
+    "test_serve.py": 68,
+    "test_scrapyd.py": 59,
+    "test_both_ways.py": 54,
+    "test_other_spiders.py": 51,
+    "test_single_mode.py": 47,
+    "test_runs.py": 45,
+    "test_crash_points_of_supervisors.py": 42,
+    "test_hostile.py": 38,
+    "test_chaos.py": 38,
+    "test_addresses.py": 37,
+    "test_web_page.py": 37,
+    "test_scrapy_redis_users.py": 36,
+    "test_rules.py": 34,
+    "test_safety.py": 33,
+    "test_ways_on.py": 32,
+    "test_examples.py": 32,
 }
 
 
@@ -69,4 +78,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _seconds(path: Path) -> int:
     """How long a file takes; the others of tests/e2e less than those named, and the rest next to nothing."""
-    return SLOW.get(path.name, 20) if path.parent.name == "e2e" else 0
+    return SLOW.get(path.name, 20) if path.parent.name in ("e2e", "model") else 0

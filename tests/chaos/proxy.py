@@ -1,12 +1,19 @@
-"""A TCP proxy in front of Redis whose connections can be cut, stalled, slowed and robbed of their answers."""
+"""A TCP proxy in front of Redis: its connections are cut, stalled, slowed, robbed of answers, or vanish."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import socket
+import struct
 from contextlib import suppress
 from pathlib import Path
 
 _CHUNK_BYTES = 1 << 16
+#: Linux: a packet filter for one socket (`struct sock_fprog`); ours, one instruction long, drops everything.
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+_DROP = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+_DROP_ALL = struct.pack("HP", 1, ctypes.addressof(_DROP))
 
 
 class Proxy:
@@ -18,7 +25,7 @@ class Proxy:
         self._pipes: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._is_cut = self._drops_answers = False
+        self._is_cut = self._drops_answers = self._is_gone = False
         self._pause_s = 0.0
 
     async def start(self) -> int:
@@ -43,20 +50,36 @@ class Proxy:
         """Let requests through, and no answers."""
         self._drops_answers = True
 
+    def vanish(self) -> None:
+        """As if the link were cut: no packet gets through, in silence. Linux only."""
+        self.stall()
+        self._is_gone = True
+        for end in self._our_ends():
+            end.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, _DROP_ALL)
+
     def mend(self) -> None:
-        if self._drops_answers:
+        if self._is_gone:
+            for end in self._our_ends():
+                end.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+        if self._drops_answers or self._is_gone:
             # What follows a lost answer would be taken for it.
             self._close_all()
-        self._is_cut = self._drops_answers = False
+        self._is_cut = self._drops_answers = self._is_gone = False
         self._pause_s = 0.0
         self._flowing.set()
 
     async def close(self) -> None:
+        self.mend()
         self.cut()
         self._server.close()
         for pipe in self._pipes:
             pipe.cancel()
         await asyncio.gather(*self._pipes, return_exceptions=True)
+
+    def _our_ends(self) -> list[socket.socket]:
+        """Return the sockets that clients connect to, and that of new connections."""
+        ends = [*self._server.sockets, *(writer.get_extra_info("socket") for writer in self._writers)]
+        return [end for end in ends if end.family == socket.AF_INET]
 
     def _close_all(self) -> None:
         for writer in self._writers:

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +57,7 @@ class Browser:
         self.errors: list[str] = []
         self.received: dict[str, int] = {}
         self._addresses: dict[str, str] = {}
+        self._held: list[str] = []
         command = [find_browser(), *_FLAGS, f"--user-data-dir={directory}", "about:blank"]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ON_3_AND_4, str(read_there), str(write_there), *command],
@@ -118,14 +121,33 @@ class Browser:
                 self._addresses[sent["requestId"]] = sent["request"]["url"]
             case "Network.loadingFinished", loaded:
                 self.received[self._addresses[loaded["requestId"]]] = loaded["encodedDataLength"]
+            case "Fetch.requestPaused", held:
+                self._held.append(held["requestId"])
 
     def open(self, address: str) -> None:
         """Load a page anew, whatever was shown."""
-        self.call("Page.navigate", url="about:blank")
+        self.leave()
         self.call("Page.navigate", url=address)
+
+    def leave(self) -> None:
+        """Leave the page that is shown; it does nothing more."""
+        self.call("Page.navigate", url="about:blank")
+        self.wait_for("location.href === 'about:blank'")
 
     def reload(self) -> None:
         self.call("Page.reload")
+
+    @contextmanager
+    def slow(self, pattern: str) -> Iterator[None]:
+        """Hold back what is requested from such addresses until the end of the block."""
+        self.call("Fetch.enable", patterns=[{"urlPattern": pattern}])
+        try:
+            yield
+        finally:
+            for request in self._held:
+                self.call("Fetch.continueRequest", requestId=request)
+            self._held.clear()
+            self.call("Fetch.disable")
 
     def evaluate(self, expression: str) -> Any:
         answer = self.call(
@@ -168,6 +190,8 @@ class Browser:
 
     def tab_to(self, selector: str, most: int = 40) -> None:
         """Press Tab until the element has the focus, as one without a mouse does."""
+        # On a page half loaded, all presses would be spent before it is there.
+        self.wait_for(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
         for _ in range(most):
             if self.evaluate(f"document.activeElement?.matches({json.dumps(selector)})"):
                 return

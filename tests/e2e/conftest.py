@@ -31,6 +31,7 @@ from crawlproj.simweb.referee import Referee
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.simweb.timing import Rules
 from crawlproj.storage import read_pages
+from tests.e2e.warm import WarmProcess, WarmPython
 
 PROJECT = Path(__file__).parents[2]
 #: Longer than anything takes here, on a machine that does other things besides.
@@ -59,6 +60,15 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = PATIEN
     return value
 
 
+WARM = WarmPython()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_python() -> Iterator[None]:
+    yield
+    WARM.close()
+
+
 class Process:
     """A `scrapy` command as a person would start it, its output in a file."""
 
@@ -66,16 +76,21 @@ class Process:
         self, arguments: list[str], log: Path, environment: dict[str, str], before: Sequence[str] = ()
     ) -> None:
         self.log_path = log
+        self.process: subprocess.Popen[bytes] | WarmProcess
         with log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "scrapy.cmdline", *arguments],
-                cwd=PROJECT,
-                env=os.environ | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
+            # What changes how Python or the process itself starts needs one of its own.
+            if before or any(name.startswith(("PYTHON", "LD_")) for name in environment):
+                self.process = subprocess.Popen(
+                    [*before, sys.executable, "-m", "scrapy.cmdline", *arguments],
+                    cwd=PROJECT,
+                    env=os.environ | environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            else:
+                self.process = WARM.start(arguments, PROJECT, os.environ | environment, out.fileno())
 
     @property
     def log(self) -> str:
@@ -201,7 +216,7 @@ class Crew:
         assert self.referee().expected - set(stored) == set()
 
     def pages(self) -> list[dict[str, Any]]:
-        return list(read_pages(self.data / "runs" / "web" / "pages"))
+        return list(read_pages(f"{self.settings.get('CRAWL_STORE', self.data)}/runs/web/pages"))
 
     def redis_pid(self) -> int:
         return int(_ask_redis(embedded.ensure_running(self.data), "process_id"))

@@ -56,6 +56,12 @@ PARSER = """
     file_recovered file_closed file_closed:2 files_synced segment_recorded file_recovered file_renamed
     file_renamed:2 segment_published
 """
+#: The same with a store; a file there is copied, and those on the disk are never renamed.
+IN_STORE = """
+    page_failed pages_taken pages_reclaimed page_extracted candidates_admitted row_appended commit_begun
+    file_recovered file_closed file_closed:2 file_uploaded object_recovered file_uploaded:2 files_synced
+    segment_recorded object_recovered file_copied file_copied:2 segment_published
+"""
 
 
 def in_child(points: str) -> str:

@@ -30,7 +30,8 @@ _MODULES = ("crawlproj.settings", "crawlproj.scheduler", "crawlproj.spiders.web"
 class Crash:
     """Death when a process passes *point* for the *nth* time.
 
-    *who* dies: the "process" that was started, its "child" alone, or "both" when the child passes it.
+    *who* dies: the "process" that was started, its "child" alone, "both" when the child passes it, or "any"
+    that passes it together with the one that was started.
     """
 
     point: str
@@ -68,14 +69,14 @@ class Executioner:
             return
         crash = self._plan[turn]
         is_started = os.getpid() == self._started
-        if point != crash.point or is_started != (crash.who == "process"):
+        if point != crash.point or (crash.who != "any" and is_started != (crash.who == "process")):
             return
         self._seen[turn] += 1
         if self._seen[turn] < crash.nth:
             return
         with self._deaths.open("a") as file:
             file.write(f"{point}\n")
-        if crash.who == "both":
+        if crash.who in ("both", "any"):
             os.kill(self._started, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 

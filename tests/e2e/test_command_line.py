@@ -186,13 +186,16 @@ COMMANDS = [
     Mistake("shards", EXIT_USAGE, "is not a number of shards"),
     Mistake("seed", EXIT_NO_SEEDS, "Give a seeds file"),
     Mistake("seed {empty}", EXIT_NO_SEEDS, "No valid seeds in .*empty.txt"),
+    Mistake(
+        "seed http://a.example/ --run nope", EXIT_USAGE, "no run 'nope' here; there are: none. .*--create$"
+    ),
     Mistake("seed {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt"),
     Mistake("run", EXIT_NO_SEEDS, "Run 'web' has no seeds. Add some: scrapy run FILE-OR-URL"),
     Mistake("run {empty}", EXIT_NO_SEEDS, "No valid seeds in .*empty.txt", CONTACT),
     Mistake("run {missing}", EXIT_NO_SEEDS, "Cannot read the seeds file .*missing.txt", CONTACT),
     Mistake("run wiki", EXIT_NO_SEEDS, "'wiki': No such file .* write http://wiki$", CONTACT),
     Mistake("run http://a.example/", EXIT_USAGE, "CRAWL_CONTACT is not set: .*=you@example.org$"),
-    Mistake("run http://10.0.0.1/", EXIT_NO_SEEDS, "is private .* CRAWL_ALLOW_ADDRESSES", CONTACT),
+    Mistake("run http://10.0.0.1/", EXIT_NO_SEEDS, "is private .* CRAWL_ALLOW_ADDRESSES"),
     Mistake("run http://a.example:22/", EXIT_NO_SEEDS, "port 22 is not for web pages", CONTACT),
     Mistake(
         "run http://a.example/",
@@ -285,9 +288,7 @@ def test_a_setting_that_nothing_knows_is_said_to_be_close_to_another(
     _, _, err = command("run", "nosuch.txt", **known, DOWNLOAD_DELY="3", MY_OWN="1", DOWNLOAD_DELAY="3")
 
     said = [line for line in err.splitlines() if "Did you mean" in line]
-    assert said == [
-        "scrapy run: DOWNLOAD_DELY is not a setting that is known here. Did you mean DOWNLOAD_DELAY?"
-    ]
+    assert said == ["scrapy run: Unknown setting DOWNLOAD_DELY. Did you mean DOWNLOAD_DELAY?"]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ def test_invalid_seeds_are_left_out_on_request(
     seeds = tmp_path / "seeds.txt"
     seeds.write_text(GARBAGE)
 
-    code, out, err = command("seed", str(seeds), "--skip-invalid", REDIS_URL=empty_redis_url)
+    code, out, err = command("seed", str(seeds), "--skip-invalid", "--create", REDIS_URL=empty_redis_url)
 
     assert code == EXIT_OK
     assert re.findall(r"line (\d+): ", err) == ["2", "5"]
@@ -388,7 +389,7 @@ def test_a_run_created_with_other_partitions_is_refused_naming_both(
     tmp_path: Path,
 ) -> None:
     settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
-    assert command("seed", "http://a.example/", **settings, CRAWL_PARTITIONS="8")[0] == EXIT_OK
+    assert command("seed", "--create", "http://a.example/", **settings, CRAWL_PARTITIONS="8")[0] == EXIT_OK
 
     shard = scrapy("crawl", "web", CRAWL_PARTITIONS="16")
     seed_code, _, seed_error = command("seed", "http://b.example/", **settings, CRAWL_PARTITIONS="16")
@@ -410,7 +411,7 @@ def test_a_run_of_an_earlier_release_is_refused_until_it_is_deleted(
     tmp_path: Path,
 ) -> None:
     settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)} | CONTACT
-    assert command("seed", "http://a.example/", **settings)[0] == EXIT_OK
+    assert command("seed", "--create", "http://a.example/", **settings)[0] == EXIT_OK
     ask(empty_redis_url, "HSET", keys.run_record("web"), "version", KEYS_VERSION - 1)
 
     # A parser forks: not out of this process, where other tests have left threads.
@@ -426,7 +427,7 @@ def test_a_run_of_an_earlier_release_is_refused_until_it_is_deleted(
     assert all(says in err for _, _, err in refused)
     [remedy] = {re.findall(r"scrapy (runs --delete web)", err)[0] for _, _, err in refused}
     assert command(*remedy.split(), "--yes", **settings)[0] == EXIT_OK
-    assert command("seed", "http://b.example/", **settings)[0] == EXIT_OK
+    assert command("seed", "--create", "http://b.example/", **settings)[0] == EXIT_OK
 
 
 def test_a_shard_number_in_use_is_refused_naming_its_process_which_continues(
@@ -604,7 +605,7 @@ def test_a_command_whose_reader_has_seen_enough_ends_quietly(
     command: Callable[..., tuple[int, str, str]], empty_redis_url: str, tmp_path: Path
 ) -> None:
     settings = {"REDIS_URL": empty_redis_url, "CRAWL_DATA": str(tmp_path)}
-    assert command("seed", "http://a.example/", **settings)[0] == EXIT_OK
+    assert command("seed", "--create", "http://a.example/", **settings)[0] == EXIT_OK
     readable, writable = os.pipe()
     os.close(readable)
 

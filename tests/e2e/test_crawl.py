@@ -8,12 +8,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
+from tests.e2e.conftest import Process
 
 pytestmark = pytest.mark.e2e
 
@@ -200,11 +202,23 @@ def test_a_stopped_shard_returns_every_lease_and_the_run_resumes(
     crew.assert_content()
 
 
+def turns_of(process: Process) -> int:
+    """Return how often a process has gone to sleep, having done what there was to do."""
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
 def test_slow_downloads_are_cut_when_the_time_to_drain_is_over(crew_of: Callable[..., Any]) -> None:
-    slow = WorldSpec.calm(seed=1, domains=6, pages_per_domain=10, slow_share=1.0, slow_ms=30_000)
-    crew = crew_of(slow, CRAWL_DRAIN_SECONDS="2", DOWNLOAD_TIMEOUT="60")
+    slow = WorldSpec.calm(seed=1, domains=6, pages_per_domain=10, slow_share=1.0, slow_ms=3_600_000)
+    waits = dict.fromkeys(["CRAWL_IDLE_SECONDS", "DOWNLOAD_TIMEOUT"], "3600")
+    settings = {"DOWNLOAD_DELAY": "0", "CRAWL_DRAIN_SECONDS": "2", "CRAWL_LEASE_SECONDS": "4000"}
+    crew = crew_of(slow, **settings, **waits)
     [shard] = crew.start(shards=1)
-    crew.wait_until(lambda: crew.status()["leased"] >= 6, "the pages are asked for")
+    # Front pages are never slow.
+    crew.wait_for_fetched(6)
+    crew.wait_until(lambda: crew.status()["leased"] >= 3, "slow pages are leased")
+    begun = turns_of(shard)
+    crew.wait_until(lambda: turns_of(shard) > begun + 5, "they are requested")
 
     shard.send(signal.SIGTERM)
     stopped_s = time.monotonic()
@@ -212,8 +226,9 @@ def test_slow_downloads_are_cut_when_the_time_to_drain_is_over(crew_of: Callable
     took_s = time.monotonic() - stopped_s
 
     assert code == 0, shard.log
-    # The pages would take 30 s.
-    assert took_s < 20
+    # The pages would take an hour.
+    assert took_s < 60
+    assert shard.says("downloads in flight were aborted after CRAWL_DRAIN_SECONDS=2")
     status = crew.status()
     assert status["leased"] == 0
-    assert status["waiting"] == status["admitted"]
+    assert (status["fetched"], status["waiting"]) == (6, status["admitted"] - 6)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crawlproj.console import GROUPS, load_command, own_commands, scrapy_commands
-from crawlproj.errors import EXIT_OK, EXIT_USAGE
+from crawlproj.errors import EXIT_NO_SEEDS, EXIT_OK, EXIT_USAGE
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +80,7 @@ def test_commands_that_only_look_do_without_scrapy(typed: Typed, words: str) -> 
 
 
 def test_a_run_is_shown_without_scrapy(typed: Typed) -> None:
-    assert typed("seed", "http://a.example/").returncode == EXIT_OK
+    assert typed("seed", "--create", "http://a.example/").returncode == EXIT_OK
 
     shown = typed("status", start=("-c", LOADS))
 
@@ -109,14 +109,27 @@ def test_options_of_scrapys_work_on_every_command(typed: Typed, tmp_path: Path) 
         ("status --what", "crawlproj status: unknown argument '--what'; see: crawlproj status -h"),
         ("status -s CRAWL_RUN", "crawlproj status: error: argument -s/--set: CRAWL_RUN has no value"),
         ("seed", "crawlproj seed: Give a seeds file, URLs, or - for standard input; see: crawlproj seed -h"),
+        ("crawl webb", "crawlproj: There is no spider 'webb'; there are: parser, web. Did you mean web?"),
         ("completion fish", "crawlproj completion: 'fish' is not a shell; give bash or zsh."),
     ],
 )
 def test_mistakes_are_answered_with_what_to_type_instead(typed: Typed, words: str, says: str) -> None:
     done = typed(*words.split())
 
-    assert done.returncode > EXIT_OK
+    assert done.returncode in (EXIT_USAGE, EXIT_NO_SEEDS)
     assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(typed: Typed) -> None:
+    """A signal that arrives during an import, as Python raises it there."""
+    interrupted = "import sys; from crawlproj.__main__ import run\n"
+    interrupted += "class Late:\n  def find_spec(self, name, *_):\n    if name == 'crawlproj.console':"
+    interrupted += " raise KeyboardInterrupt\nsys.meta_path.insert(0, Late()); sys.exit(run())"
+
+    done = typed(start=("-c", interrupted))
+
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 def test_a_project_whose_settings_are_missing_is_named(typed: Typed, tmp_path: Path) -> None:

@@ -256,12 +256,12 @@ def _play(story: Story) -> Story:
     for service in ("redis", "crawl", "parser"):
         if (checked := containers.health(service)).returncode:
             story.unhealthy[service] = checked.stdout + checked.stderr
-    containers.execute("crawl", "scrapy resume")
-    # The leader publishes what the run has, a moment after it has become it.
+    # The leader publishes what the run has, a moment after it has become it. Resumed, it may end at once.
     story.metrics = wait_until(
         lambda: text if "crawlproj_run_state" in (text := scrape(containers.metrics_port)) else "",
         "the figures of the run are published",
     )
+    containers.execute("crawl", "scrapy resume")
     for name, process in (("crawl", crawl), *((f"parser-{n}", p) for n, p in enumerate(parsers, 1))):
         story.exit_codes[name] = process.wait(PATIENCE_S)
     redis.send_signal(signal.SIGTERM)
@@ -270,11 +270,15 @@ def _play(story: Story) -> Story:
 
 
 def scrape(port: int) -> str:
+    """Return the metrics, or nothing while there is no endpoint."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
-    return text
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    except OSError:
+        return ""
+    finally:
+        connection.close()
 
 
 def test_every_container_ends_by_itself_when_the_run_is_finished(story: Story) -> None:

@@ -219,7 +219,7 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
     assert found.pop(0)._replace(tries=0) == Row(0, "no_answer", tries=0)
     assert asked[crew.simweb.world.hostile_urls(1)[RESET_AFTER.index(0)]] in range(10, 14)
     assert found == {
-        **dict.fromkeys((1, 8, 12, 15, 40, 60, 95), Row(0, "failed", tries=2)),
+        **dict.fromkeys((1, 8, 12, 15, 40, 60, 95), Row(0, "connection_lost", tries=2)),
         # Here the head was whole, and the last time its body is taken as far as it came.
         **dict.fromkeys((96, 97, 98, 200), CUT._replace(tries=2)),
     }
@@ -229,7 +229,7 @@ def test_a_page_may_be_reset_at_any_byte(crew_of: Callable[..., Any], json_of: C
     problems = crew.referee().verdict(min_gap_ms=delay_ms).problems
     assert [problem for problem in problems if "too soon" in problem] == []
     reasons = status_of(crew, json_of)["by_reason"]
-    assert (reasons["failed"], reasons["no_answer"]) == (7, 1)
+    assert (reasons["connection_lost"], reasons["no_answer"]) == (7, 1)
 
 
 def test_every_hostile_robots_txt_ends_and_none_is_taken_for_leave(

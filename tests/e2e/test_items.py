@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_FINISHED, EXIT_OK, EXIT_USAGE
+from crawlproj.errors import EXIT_FINISHED, EXIT_OK, EXIT_RUN_MISMATCH, EXIT_USAGE
 from crawlproj.storage import read_items
 from tests.e2e.dying import Crash, count_deaths, killed_at
 
@@ -27,7 +27,8 @@ class Mine(Spider):
 
     def parse(self, response):
         yield {"url": response.url}
-        yield response.follow(response.url + "/child", callback=self.child)
+        child = getattr(self, "child_name", "child")
+        yield response.follow(f"{response.url}/{child}", callback=self.child)
 
     def child(self, response):
         yield {"url": response.url}
@@ -188,23 +189,27 @@ def test_a_spider_runs_as_shards_and_its_items_are_counted_and_exported(
     sites = [echo_at(f"127.0.0.{number}").url for number in (2, 3, 4)]
     text = f"SITES, PAGES = {sites!r}, 2\n{CHAIN}"
     command = ("run", "--spider", "mine", "--shards", "2", "--parsers", "1")
-    run = mine(text, *command)
+    run = mine(text, *command, "-a", "child_name=leaf")
     assert run.wait() == EXIT_OK, run.log
 
     count = scrapy("items", "--run", "mine", "--count")
     export = scrapy("items", "--run", "mine", "--output", str(tmp_path / "out.jsonl"))
     assert (count.wait(), export.wait()) == (EXIT_OK, EXIT_OK)
+    # The run has kept the argument: without it, too, there is nothing new.
     again = mine(text, *command)
     assert again.wait() == EXIT_FINISHED, again.log
-    restarted = mine(text, *command, "--restart")
+    other = mine(text, *command, "-a", "child_name=twig")
+    assert other.wait() == EXIT_RUN_MISMATCH, other.log
+    restarted = mine(text, *command, "--restart", "-a", "child_name=leaf")
     assert restarted.wait() == EXIT_OK, restarted.log
 
-    expected = {f"{site}/{path}" for site in sites for path in ("0", "0/child", "1", "1/child")}
+    expected = {f"{site}/{path}" for site in sites for path in ("0", "0/leaf", "1", "1/leaf")}
     assert count.log == "12\n"
     assert f"12 items are in {tmp_path / 'data/runs/mine/items'}" in run.log
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     assert Counter(json.loads(line)["url"] for line in lines) == Counter(expected)
     assert "Run 'mine' has finished, and there is nothing new to fetch" in again.log
+    assert 'CRAWL_ARGUMENTS is {"child_name": "leaf"} in the run' in other.log
     [earlier] = re.findall(r"to see it: scrapy items --run (\S+)", restarted.log)
     for name in ("mine", earlier):
         items = read_items(tmp_path / "data" / "runs" / name)

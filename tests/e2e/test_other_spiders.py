@@ -11,6 +11,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from crawlproj.errors import EXIT_NOTHING_FETCHED
+
 pytestmark = pytest.mark.e2e
 
 #: What every spider below begins with.
@@ -200,6 +202,8 @@ class Mine(Spider):
 
     async def start(self):
         yield Request(SITE + "/first", callback=self.first)
+        for _ in range(2):
+            yield Request(SITE + "/start", dont_filter=True, priority=-9)
 
     def first(self, response):
         yield Request(SITE + "/low", priority=-5)
@@ -218,7 +222,8 @@ class Mine(Spider):
 
     asked = [f"{seen.method} {seen.path}" for seen in echo.asked()]
     assert asked == [
-        *("GET /first", "GET /high", "GET /twice", "GET /twice", "GET /once", "POST /once", "GET /low"),
+        *("GET /first", "GET /high", "GET /twice", "GET /twice", "GET /once", "POST /once"),
+        *("GET /start", "GET /start", "GET /low"),
     ]
 
 
@@ -399,6 +404,24 @@ class Mine(Spider):
 
     assert items() == [{"url": f"{echo.url}/fine"}]
     assert error_lines(process.log) == []
+
+
+def test_a_crawl_whose_start_requests_all_fail_says_why_and_ends_with_a_code_of_its_own(
+    spider: Callable[..., Any],
+) -> None:
+    process = spider(
+        """
+class Mine(Spider):
+    name = "mine"
+    start_urls = ["http://127.0.0.9:9/one"]
+""",
+        CRAWL_GIVE_UP_FAILURES="1",
+    )
+
+    assert process.wait() == EXIT_NOTHING_FETCHED, process.log
+
+    [line] = error_lines(process.log)
+    assert "no seed could be fetched: connection_refused, 1 time: nothing listens there" in line
 
 
 def error_lines(log: str) -> list[str]:

@@ -91,7 +91,8 @@ def test_a_crawl_in_an_empty_directory_needs_nothing_but_the_wheel(
 
 
 def test_a_project_of_ones_own_crawls_with_our_scheduler(installed: Installed, tmp_path: Path) -> None:
-    installed.run(tmp_path, "crawlproj", "init", "news")
+    made = installed.run(tmp_path, "crawlproj", "init", "news")
+    assert "cd news && crawlproj run https://example.org/ -s CRAWL_CONTACT=you@example.org" in made
     project = tmp_path / "news"
 
     with SimwebProcess(WorldSpec.calm(domains=1, pages_per_domain=2), tmp_path) as simweb:

@@ -52,7 +52,7 @@ def scrapy_of(
         with pytest.raises(SystemExit) as left:
             execute(
                 [
-                    *("scrapy", command, *typed, "--set=REDIS_URL=redis://127.0.0.1:1/0"),
+                    *("scrapy", command, *typed, "--set=REDIS_URL="),
                     f"--set=CRAWL_DATA={tmp_path}",
                 ]
             )

@@ -33,6 +33,8 @@ from crawlproj.storage import read_pages
 from crawlproj.storage.sink import SINKS
 from tests.e2e.conftest import QUICK, wait_until
 from tests.e2e.dying import Crash, killed_at
+from tests.e2e.warm import WarmProcess
+from tests.waiting import waiting_of
 
 pytestmark = pytest.mark.e2e
 
@@ -114,7 +116,7 @@ class Pages:
         return self._ask(lambda client: PageQueue(client, RUN).parsers())
 
     def segments(self) -> set[str]:
-        return self._ask(lambda client: PageQueue(client, RUN).segments())
+        return set(self._ask(lambda client: PageQueue(client, RUN).segments()))
 
     def counters(self) -> dict[str, int]:
         flat = self._ask(lambda client: client.command("HGETALL", keys.page_counters(RUN)))
@@ -149,27 +151,23 @@ class Pages:
         _assert_once(entries, self.links, "links")
         assert admitted == len(self.links)
         # No queue, no list of a parser, and nothing that could lock out anybody.
-        partition = {"meta", "ready", "domains", "seen", "q"}
+        partition = {"meta", "ready", "newcomers", "domains", "seen", "q"}
         assert kinds - partition <= {"runs", "run", "segments", "page-counters", "witness", *beside}
 
     async def _read_frontier(self, client: RedisClient) -> tuple[Counter[str], set[str], int]:
-        names: list[str] = []
-        cursor: bytes | int = b"0"
-        while True:
-            cursor, found = await client.command("SCAN", cursor, "COUNT", 1000)
-            names += [name.decode() for name in found]
-            if cursor in (b"0", 0):
-                break
+        run = await Run.find(client, RUN)
         entries: Counter[str] = Counter()
-        for name in names:
-            tail = name.rpartition("}:")[2]
-            if tail.startswith("q:"):
-                domain = tail.split(":")[2]
-                for entry in await client.command("LRANGE", name, 0, -1):
-                    entries[decode_entry(entry.decode(), domain)[2]] += 1
-        figures = await (await Run.find(client, RUN)).read_counters()
+        for partition in range(run.partitions):
+            fields = await client.command("HKEYS", keys.domains(RUN, partition))
+            waiting = await waiting_of(client, RUN, partition, *(name.decode() for name in fields))
+            for domain, lanes in waiting.lanes.items():
+                entries.update(decode_entry(entry, domain)[2] for lane in lanes for entry in lane)
+        # A key of a partition names it first.
+        names = [
+            re.sub(rb"}:p\d+:", b"}:", key).decode() async for found in client.scan("*") for key in found
+        ]
         kinds = {name.rpartition("}:")[2].removeprefix("crawl:").split(":")[0] for name in names}
-        return entries, kinds, figures.admitted
+        return entries, kinds, (await run.read_counters()).admitted
 
     def _ask(self, question: Callable[[RedisClient], Awaitable[T]]) -> T:
         async def ask() -> T:
@@ -188,7 +186,7 @@ def _assert_once(found: Counter[str], expected: set[str], what: str) -> None:
     assert sorted(set(found) - expected)[:5] == [], f"{what} from nowhere"
 
 
-def child_of(guard: subprocess.Popen[bytes]) -> int | None:
+def child_of(guard: subprocess.Popen[bytes] | WarmProcess) -> int | None:
     """The process that does a parser's work, None while there is none."""
     try:
         children = Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text().split()

@@ -78,7 +78,7 @@ def test_without_redis_that_is_said_and_the_report_written(stored: Path, report:
 
     assert code == EXIT_OK
     assert "3 pages" in out
-    assert err.startswith("scrapy report: no figures from Redis. ")
+    assert err.startswith("scrapy report: no figures from Redis, nor whether other machines hold pages. ")
     assert err.count("\n") == 1
 
 

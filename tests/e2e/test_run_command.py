@@ -11,13 +11,13 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN
+from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN, EXIT_STORE
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from tests.e2e.conftest import PATIENCE_S, PROJECT
@@ -68,17 +68,25 @@ def test_a_closed_terminal_stops_the_run_in_order(
     scrapy: Scrapy, empty_redis_url: str, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     ours, theirs = pty.openpty()
+
+    def take_terminal() -> None:
+        # The tests may run under nohup.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    # With this delay it does not end before.
+    settings = (f"REDIS_URL={empty_redis_url}", "CRAWL_DRAIN_SECONDS=5", "DOWNLOAD_DELAY=5")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "scrapy.cmdline", "run", "--simweb", "12", "--data", str(tmp_path)),
-            *(f"--set={setting}" for setting in (f"REDIS_URL={empty_redis_url}", "CRAWL_DRAIN_SECONDS=5")),
+            *(f"--set={setting}" for setting in settings),
         ],
         cwd=PROJECT,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # it is their terminal
+        preexec_fn=take_terminal,  # noqa: PLW1509  # it is their terminal
     )
     os.close(theirs)
     log = tmp_path / "runs" / "simweb" / "access.jsonl"
@@ -180,8 +188,12 @@ def test_what_a_process_says_at_error_is_shown_where_the_person_looks(
         (["broad", "seeds.txt"], "'broad' is a profile with its own seeds"),
         (["missing.toml"], "Cannot read the profile 'missing.toml'"),
         (["--join"], "There is no run 'web' here"),
-        (["--join", "--restart"], "give one of them"),
+        (["--join", "--restart"], "use only one of them"),
         (["-s", "CRAWL_LEASE_SECONDS=long", "http://127.0.0.1/"], "CRAWL_LEASE_SECONDS='long'"),
+        (
+            ["-L", "debug", "http://127.0.0.1/"],
+            "LOG_LEVEL='debug' is not a log level. Choose from DEBUG, INFO",
+        ),
         (
             ["http://127.0.0.1/", "-s", "CONCURRENT_REQUESTS=9999", "-s", "CRAWL_IDLE_CONNECTIONS=100000"],
             "open files",
@@ -196,14 +208,82 @@ def test_a_wrong_argument_is_one_clear_line(scrapy: Scrapy, arguments: list[str]
     assert len(process.log.strip().splitlines()) == 1
 
 
+def test_a_run_at_its_limit_says_so_starts_nothing_and_resumes_with_a_higher_one(
+    scrapy: Scrapy, echo: Any
+) -> None:
+    command = ("run", f"{echo.url}/one", f"{echo.url}/two", "--shards", "1", "--parsers", "1", "--max-pages")
+    first = scrapy(*command, "1")
+    assert first.wait() == 0, first.log
+
+    again = scrapy(*command, "1")
+    code = again.wait()
+    looked = scrapy("status", "--json")
+    resumed = scrapy(*command, "2")
+
+    assert code == 0, again.log
+    assert "run web has reached its limit already; nothing is fetched\n" in again.log
+    assert "stopped (max_pages) after 0.0 s with 1 URLs waiting" in again.log
+    assert "with a higher --max-pages" in again.log
+    assert looked.wait() == 0
+    assert (summary_of(looked)["state"], summary_of(looked)["reason"]) == ("stopped", "max_pages")
+    assert resumed.wait() == 0, resumed.log
+    assert sorted(seen.path for seen in echo.asked()) == ["/one", "/two"]
+
+
+def test_a_change_in_a_mistyped_directory_makes_nothing_there(scrapy: Scrapy, tmp_path: Path) -> None:
+    process = scrapy("run", "--change", "--max-pages", "5", environment={"REDIS_URL": ""})
+
+    assert process.wait() == 2
+    assert process.log.startswith("scrapy run: There is no crawl in ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_contact_that_is_none_is_not_missing_too(scrapy: Scrapy) -> None:
+    process = scrapy("run", "http://a.example/", CRAWL_CONTACT="me", CRAWL_ALLOW_ADDRESSES="")
+
+    assert process.wait() == 2
+    [line] = process.log.splitlines()
+    assert line.startswith("scrapy run: CRAWL_CONTACT='me' is neither a mail address nor a URL.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("run", "http://127.0.0.1/", "--logfile", "{file}/x.log"), "Cannot write the log "),
+        (("crawl", "web", "-aseeds=http://127.0.0.1/", "--logfile", "{file}/x.log"), "Cannot write the log "),
+        (("serve", "--port", "0", "--data", "{file}/data"), "Cannot write to "),
+    ],
+)
+def test_what_cannot_be_written_is_one_line_and_no_run_is_made(
+    scrapy: Scrapy, tmp_path: Path, typed: Sequence[str], words: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    process = scrapy(*(word.format(file=file) for word in typed), environment={"REDIS_URL": ""})
+
+    assert process.wait() == EXIT_STORE, process.log
+    [line] = process.log.splitlines()
+    assert words in line
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_run_whose_seeds_all_fail_says_why_and_ends_with_a_code_of_its_own(
     scrapy: Scrapy, ports: HeldPorts, tmp_path: Path
 ) -> None:
-    process = scrapy("run", f"http://127.0.0.1:{ports.hold()}/", "--shards", "1", CRAWL_GIVE_UP_FAILURES="1")
+    typed = ("run", f"http://127.0.0.1:{ports.hold()}/", "--shards", "1")
+    process = scrapy(*typed)
 
     assert process.wait() == EXIT_NOTHING_FETCHED, process.log
     said = process.log.split("No seed could be fetched:\n")[1]
-    assert said.startswith("  connection_refused, 1 time: nothing listens there; check host and port\n")
+    assert said.startswith("  connection_refused, 3 times: nothing listens there; check host and port\n")
+
+    # Typed again, the network may be back.
+    process = scrapy(*typed)
+
+    assert process.wait() == EXIT_NOTHING_FETCHED, process.log
+    assert "run web: domains that had failed are tried again: 1\n" in process.log
+    assert "  connection_refused, 4 times: " in process.log
 
 
 def test_without_seeds_nothing_is_started(scrapy: Scrapy) -> None:

@@ -90,14 +90,17 @@ def test_a_run_stops_exactly_at_its_page_limit_and_resumes_with_a_higher_one(
 
 
 def test_a_run_is_paused_resumed_stopped_and_gone_on_with(crew_of: Callable[..., Any]) -> None:
-    crew = crew_of(WorldSpec.calm(seed=8, domains=8, pages_per_domain=50, size_spread=0, latency_ms=20))
+    crew = crew_of(
+        WorldSpec.calm(seed=8, domains=8, pages_per_domain=50, size_spread=0, latency_ms=20),
+        DOWNLOAD_DELAY="0.2",
+    )
     crew.start(shards=2)
     crew.wait_for_fetched(40)
 
     with_run(crew, lambda run: run.change(RunState.PAUSED))
     paused_ms = time.time() * 1000
     crew.wait_until(lambda: not crew.status()["leased"], "everything lent is given back")
-    # Ten times what lies between two requests to a domain: that nothing comes is what is tested.
+    # Five times what lies between two requests to a domain: that nothing comes is what is tested.
     time.sleep(1)
     resumed_ms = time.time() * 1000
     before = crew.status()["fetched"]
@@ -132,6 +135,8 @@ def test_a_run_that_is_stopped_while_a_child_of_its_supervisor_starts_stays_stop
     # As its supervisor did.
     with_run(crew, lambda run: agree(run, load_config(crew.settings), ()))
     crew.settings["CRAWL_SUPERVISOR"] = str(os.getpid())
+    # A child of ours.
+    crew.before = ["env"]
 
     crew.finish(crew.shard(0, "shards=2"))
 

@@ -104,14 +104,17 @@ def test_start_urls_pushed_while_running_are_crawled_and_bad_ones_reported(
     assert len(lines) == len(bad), lines
     assert all("start URL refused" in line for line in lines)
     assert "Traceback" not in process.log
-    assert ask(empty_redis_url, "EXISTS", "mine:start_urls", keys.start_urls_taken("mine", 0)) == 0
+    assert (
+        ask(empty_redis_url, "EXISTS", "mine:start_urls", keys.start_urls_taken("mine", "mine:start_urls", 0))
+        == 0
+    )
 
 
 def test_start_urls_taken_but_not_admitted_when_killed_are_not_lost(
     spider: Callable[..., Any], ask: Callable[..., Any], empty_redis_url: str, echo: Any
 ) -> None:
     # What a process leaves behind that dies between taking a line and admitting it.
-    ask(empty_redis_url, "RPUSH", keys.start_urls_taken("mine", 0), f"{echo.url}/taken")
+    ask(empty_redis_url, "RPUSH", keys.start_urls_taken("mine", "mine:start_urls", 0), f"{echo.url}/taken")
 
     process = spider(MINE.format(paths=(), site=echo.url))
 

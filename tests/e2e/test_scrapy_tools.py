@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from crawlproj.errors import EXIT_USAGE
+
 pytestmark = pytest.mark.e2e
 
 PAGE = b'<html><body><p>Hello</p><a href="/next">on</a></body></html>'
@@ -106,16 +108,24 @@ def test_every_tool_works_without_redis_and_leaves_no_run_behind(
     assert not (project / "data").exists()
 
 
-def test_robots_txt_and_the_address_guard_hold_for_tools(tool: Callable[..., Any], echo: Any) -> None:
+def test_robots_txt_and_the_address_guard_hold_for_tools_without_tracebacks(
+    tool: Callable[..., Any], echo: Any
+) -> None:
     echo.answers["/robots.txt"] = [(200, {}, b"User-agent: *\nDisallow: /private")]
     forbidden = tool("fetch", f"{echo.url}/private")
-    refused = tool("fetch", "http://127.0.0.2:9/", CRAWL_ALLOW_ADDRESSES="127.0.0.1", ROBOTSTXT_OBEY="False")
+    allowed = {"CRAWL_ALLOW_ADDRESSES": "127.0.0.1"}
+    refused = tool("fetch", "http://127.0.0.2:9/", **allowed, ROBOTSTXT_OBEY="False")
+    shell = tool("shell", "http://127.0.0.2:9/", "-c", "response", **allowed)
+    misspelt = tool("crawl", "mien")
 
     assert [forbidden.wait(), refused.wait()] == [0, 0]
+    assert [shell.wait(), misspelt.wait()] == [EXIT_USAGE, EXIT_USAGE]
 
     assert f"robots.txt forbids {echo.url}/private" in forbidden.log
     assert [seen.path for seen in echo.log] == ["/robots.txt"]
-    assert (
-        "127.0.0.2 is loopback and not crawled. To crawl it, add it to CRAWL_ALLOW_ADDRESSES" in refused.log
-    )
+    says = "127.0.0.2 is loopback and not crawled. To crawl it, add it to CRAWL_ALLOW_ADDRESSES."
+    assert says in refused.log
+    assert f"scrapy: {says}" in shell.log
+    assert "There is no spider 'mien'; there are: mine. Did you mean mine?" in misspelt.log
+    assert "Traceback" not in refused.log + shell.log + misspelt.log
     assert "'downloader/request_count': 1," in refused.log

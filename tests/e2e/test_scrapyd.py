@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,15 +13,14 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 import pytest
 
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
+from tests.e2e.scrapyd_server import Scrapyd, open_url
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -33,102 +31,6 @@ SMALL = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.3, latenc
 LARGE = WorldSpec(seed=4, domains=12, pages_per_domain=60, size_spread=0.3, latency_ms=20, throttle_share=0.0)
 #: What a drained job may take beyond its time to drain, on a busy machine.
 A_LITTLE_S = 20.0
-
-_open = build_opener(ProxyHandler({})).open
-
-
-class Scrapyd:
-    """A scrapyd as a person starts it, in *directory*, its own files and its home in *home*."""
-
-    def __init__(self, directory: Path, home: Path, environment: dict[str, str], **options: str) -> None:
-        self._ports = HeldPorts()
-        port = self._ports.hold()
-        self.url = f"http://127.0.0.1:{port}"
-        self.log_path = home / "scrapyd.log"
-        # scrapyd reads the one at home after that of the directory.
-        options = {f"{name}_dir": str(home / name) for name in ("eggs", "dbs", "logs")} | options
-        lines = [
-            "[scrapyd]",
-            "poll_interval = 0.2",
-            *(f"{name} = {value}" for name, value in options.items()),
-        ]
-        (home / ".scrapyd.conf").write_text("\n".join(lines))
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "PYTHONPATH")
-        }
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "scrapyd", "--pidfile="],
-                cwd=directory,
-                env=inherited | {"HOME": str(home), "SCRAPYD_HTTP_PORT": str(port)} | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
-
-    def is_up(self) -> bool:
-        assert self.process.poll() is None, self.log
-        try:
-            self.get("daemonstatus.json")
-        except HTTPError:
-            # It wants a password.
-            return True
-        except URLError:
-            return False
-        return True
-
-    def get(self, page: str, **fields: str) -> Any:
-        return json.load(_open(f"{self.url}/{page}?{urlencode(fields)}"))
-
-    def post(self, page: str, fields: list[tuple[str, str]]) -> Any:
-        answer = json.load(_open(f"{self.url}/{page}", urlencode(fields).encode()))
-        assert answer["status"] == "ok", answer
-        return answer
-
-    def schedule(self, crew: Any, spider: str, **arguments: str) -> str:
-        """Schedule a job of *crew*, as curl would; returns its number."""
-        settings = crew.settings | {"CRAWL_DATA": str(crew.data)}
-        fields = [("project", "crawlproj"), ("spider", spider), *arguments.items()]
-        fields += [("setting", f"{name}={value}") for name, value in settings.items()]
-        return str(self.post("schedule.json", fields)["jobid"])
-
-    def cancel(self, job: str) -> None:
-        self.post("cancel.json", [("project", "crawlproj"), ("job", job)])
-
-    def jobs(self, state: str) -> dict[str, str]:
-        """The spiders of its jobs by number."""
-        return {job["id"]: job["spider"] for job in self.get("listjobs.json")[state]}
-
-    def exit_codes(self, jobs: list[str]) -> list[str]:
-        """How *jobs* ended: '0', or what scrapyd says of a death."""
-        said = {
-            job: "0" if how == "finished" else how
-            for how, job in re.findall(r"Process (finished|died: exitstatus=\S+):? .*?job='(\S+)'", self.log)
-        }
-        return [said.get(job, "not at all") for job in jobs]
-
-    def has_ended(self, *jobs: str) -> bool:
-        return set(jobs) <= self.jobs("finished").keys()
-
-    def job_logs(self) -> str:
-        return "\n".join(path.read_text() for path in self.log_path.parent.glob("logs/*/*/*.log"))
-
-    def stop(self) -> None:
-        """End it and its jobs: they would outlive it."""
-        pids = re.findall(r"Process started: .* pid=(\d+)", self.log)
-        over = re.findall(r"Process (?:finished|died).* pid=(\d+)", self.log)
-        for pid in set(pids) - set(over):
-            try:
-                os.kill(int(pid), 9)
-            except ProcessLookupError:
-                pass
-        self.process.terminate()
-        self.process.wait()
-        self._ports.close()
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +87,7 @@ def deploy(server: Scrapyd, egg: bytes, version: str) -> Any:
         body + f"--{edge}--\r\n".encode(),
         {"Content-Type": f"multipart/form-data; boundary={edge}"},
     )
-    return json.load(_open(request))
+    return json.load(open_url(request))
 
 
 def test_jobs_are_scheduled_listed_and_drained_over_http(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -14,7 +18,7 @@ import pytest
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import wait_until
+from tests.e2e.conftest import PATIENCE_S, wait_until
 from tests.e2e.server import Server, Site, kill_all, site_in
 
 pytestmark = pytest.mark.e2e
@@ -69,6 +73,10 @@ def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebPr
         "its processes are seen",
     )
     assert {line["kind"] for line in running["processes"]} >= {"supervisor", "shard"}
+    # Settings may be secrets, and `ps` shows command lines to everybody.
+    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in site.processes()]
+    assert lines
+    assert not any(b"DOWNLOAD_DELAY" in line for line in lines)
     assert "news" in {line["job"] for line in server.get("/api/workers")["workers"]}
     assert b'crawlproj_run_pages_fetched_total{run="news"}' in server.send("GET", "/metrics").body
     assert [event["id"] for event in first_events(server, "news", 2)] == ["news"] * 2
@@ -95,6 +103,8 @@ def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebPr
         "GET", "/api/jobs/news/export?format=jsonl", Range="bytes=100-", If_Range=whole.headers["ETag"]
     )
     assert (part.status, part.body) == (206, whole.body[100:])
+    ignored = server.send("GET", "/api/jobs/news/export?format=jsonl", Range="pages=2-1")
+    assert (ignored.status, ignored.body) == (200, whole.body)
     assert [summary["id"] for summary in server.get("/api/jobs?state=completed")["jobs"]] == ["news"]
     assert server.get("/api/health")["status"] == "ok"
 
@@ -102,6 +112,16 @@ def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebPr
     assert server.send("GET", "/api/jobs/news").status == 404
     assert not (site.data / "runs" / "news").exists()
     assert server.end() == 0
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_server_in_order(site: Site, signum: int) -> None:
+    server = site.serve()
+    server.get("/api/health")
+
+    server.process.send_signal(signum)
+
+    assert server.process.wait(PATIENCE_S) == 0
 
 
 def test_no_job_runs_twice_when_servers_are_killed(site: Site, simweb: SimwebProcess) -> None:
@@ -161,6 +181,26 @@ def test_jobs_wait_for_a_place_and_may_be_held_back(site: Site, simweb: SimwebPr
     wait_until(lambda: server.get("/api/jobs/two")["state"] not in ("pending", "paused"), "two is started")
 
 
+def test_a_leader_that_hangs_is_reported_by_the_others(site: Site) -> None:
+    first = site.serve()
+    leader = f"{socket.gethostname()}, process {first.process.pid}"
+    wait_until(lambda: first.get("/api/health")["leader"] == leader, "the first server leads")
+    second = site.serve()
+    assert second.get("/api/health")["leader"] == leader
+
+    os.kill(first.process.pid, signal.SIGSTOP)
+    os.waitpid(first.process.pid, os.WUNTRACED)
+    long_ago_s = time.time() - 60
+    os.utime(site.data / "serve.lock", (long_ago_s, long_ago_s))
+
+    unwell = second.send("GET", "/api/health")
+    assert unwell.status == 503
+    assert leader in unwell.json["problems"][0]["what"]
+    first.kill()
+    wait_until(lambda: second.send("GET", "/api/health").status == 200, "the second one is well")
+    assert second.get("/api/health")["leader"].endswith(f" {second.process.pid}")
+
+
 def test_seeds_added_after_the_end_start_the_job_again(site: Site, simweb: SimwebProcess) -> None:
     server = site.serve()
     seeds = simweb.seeds()
@@ -198,7 +238,7 @@ def test_a_job_that_cannot_start_has_failed_with_the_reason(site: Site, simweb: 
 
     failed = server.wait_for_state("one", "failed")
 
-    assert "pages" in failed["reason"]
+    assert failed["reason"].startswith(f"Cannot write to {site.data}/runs/one/pages: ")
     assert failed["problems"][0]["what"] == failed["reason"]
     (site.data / "runs" / "one" / "pages").unlink()
     server.post("/api/jobs/one/resume")

@@ -39,8 +39,17 @@ def half_sent(server: Server) -> Iterator[tuple[socket.socket, float]]:
         yield half, time.monotonic()
 
 
+@pytest.fixture(scope="module")
+def half_a_body(server: Server) -> Iterator[socket.socket]:
+    """A connection that has sent half a body when the first test began."""
+    head = f"POST /api/jobs HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nAuthorization: Bearer writer\r\n"
+    with closing(socket.create_connection((server.host, server.port))) as half:
+        half.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+        yield half
+
+
 @pytest.fixture(autouse=True)
-def nothing_is_created(server: Server, half_sent: object) -> Iterator[None]:
+def nothing_is_created(server: Server, half_sent: object, half_a_body: object) -> Iterator[None]:
     yield
     listed = server.send("GET", "/api/jobs", Authorization="Bearer reader")
     assert listed.json == {"jobs": [], "next": None}
@@ -122,7 +131,10 @@ def test_a_path_leads_nowhere_else(server: Server, path: str) -> None:
     ],
 )
 def test_a_head_that_is_wrong_is_refused(server: Server, head: str, statuses: set[int]) -> None:
-    assert status_of(raw(server, head)) in statuses
+    answer = raw(server, head)
+
+    assert status_of(answer) in statuses
+    assert not answer or b"\r\ncontent-type: application/problem+json\r\n" in answer
 
 
 def test_a_body_that_is_too_long_is_refused_however_it_is_sent(server: Server) -> None:
@@ -135,7 +147,9 @@ def test_a_body_that_is_too_long_is_refused_however_it_is_sent(server: Server) -
     assert status_of(raw(server, head, chunk * 40)) in (413, 0)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{}" * 10])
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{}" * 10, b"{}", b'{"seeds": "a.org", "sedes": 1}']
+)
 def test_a_body_that_is_no_job_is_refused_with_its_problems(server: Server, body: bytes) -> None:
     answer = server.send(
         "POST", "/api/jobs", body, Authorization="Bearer writer", Content_Type="application/json"
@@ -143,6 +157,29 @@ def test_a_body_that_is_no_job_is_refused_with_its_problems(server: Server, body
 
     assert answer.status == 422
     assert answer.json["errors"]
+    assert all(error["remedy"] for error in answer.json["errors"])
+
+
+@pytest.mark.parametrize("path", ["", "/none/seeds", "/none/release", "/none/deadletters/replay"])
+@pytest.mark.parametrize("field", ["seeds", "name", "domains", "reason", "ids", "\\ud800"])
+def test_half_a_character_is_refused(server: Server, path: str, field: str) -> None:
+    body = f'{{"{field}": ["\\ud800"]}}'.encode()
+
+    answer = server.send(
+        "POST", f"/api/jobs{path}", body, Authorization="Bearer writer", Content_Type="application/json"
+    )
+
+    assert answer.status == 422
+    assert "half a character" in answer.json["errors"][0]["problem"]
+
+
+@pytest.mark.parametrize("body", [b"\x1f\x8b\x08", b"[" * 100_000, b'{"max_pages": ' + b"9" * 5000 + b"}"])
+def test_a_body_that_cannot_be_read_is_called_so(server: Server, body: bytes) -> None:
+    answer = server.send(
+        "POST", "/api/jobs", body, Authorization="Bearer writer", Content_Type="application/json"
+    )
+
+    assert (answer.status, answer.json["detail"]) == (400, "The body cannot be read as JSON.")
 
 
 def test_private_addresses_and_files_are_refused_field_by_field(server: Server) -> None:
@@ -166,6 +203,15 @@ def test_another_machine_is_not_served_without_tokens(site: Site) -> None:
         site.serve("--host", "0.0.0.0")
 
 
+def test_a_redis_that_cannot_be_used_is_one_line(site: Site) -> None:
+    with pytest.raises(
+        AssertionError, match=r"^crawlproj serve: Redis at .* Start it, or set REDIS_URL.*$"
+    ) as ended:
+        site.serve(REDIS_URL=f"unix://{site.data}/none.sock")
+
+    assert "Traceback" not in str(ended.value)
+
+
 def test_a_load_balancer_learns_in_time_that_redis_does_not_answer(site: Site, server: Server) -> None:
     info = ask_redis(embedded.ensure_running(site.data), "INFO", "server").decode()
     redis = int(re.findall(r"^process_id:(\d+)", info, re.MULTILINE)[0])
@@ -186,3 +232,11 @@ def test_half_a_request_is_disconnected(half_sent: tuple[socket.socket, float]) 
 
     assert half.recv(1000) == b""
     assert time.monotonic() - since_s < 40
+
+
+def test_half_a_body_is_refused(half_a_body: socket.socket) -> None:
+    half_a_body.settimeout(60)
+
+    answer = half_a_body.recv(1000)
+
+    assert status_of(answer) == 408, answer

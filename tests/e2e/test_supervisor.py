@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from crawlproj.errors import EXIT_FENCED, EXIT_RUN_MISMATCH
+from crawlproj.redisio import keys
 from crawlproj.simweb.spec import WorldSpec
-from tests.e2e.conftest import Crew, Process, wait_until
+from tests.conftest import RedisServer
+from tests.e2e.conftest import Crew, Process, ask_redis, wait_until
 from tests.processes import PARSER, SHARD, children_of, is_alive, title_of
 
 pytestmark = pytest.mark.e2e
@@ -39,10 +42,8 @@ def processes_of(crew: Crew) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            # Settings of a restarted one are in its environment.
-            texts = [(process / file).read_text(errors="replace") for file in ("cmdline", "environ")]
-            is_ours = any(f"CRAWL_DATA={crew.data}" in text for text in texts)
-            if is_ours and title_of(process):
+            # Command line and environment of a forked one are those of its parents; its output is its own.
+            if (process / "fd" / "1").readlink().is_relative_to(crew.data) and title_of(process):
                 found.append(int(process.name))
         except OSError:
             continue
@@ -117,13 +118,14 @@ def test_a_killed_supervisor_leaves_no_orphan_and_the_same_command_resumes(crew_
 
 
 def test_processes_without_a_supervisor_leave_by_themselves(crew_of: CrewOf) -> None:
-    crew = crew_of(LONGER)
+    # Time to return all leases on a loaded machine, too.
+    crew = crew_of(LONGER, CRAWL_DRAIN_SECONDS="30")
     process = run(crew)
     crew.wait_for_fetched(20)
 
     process.kill()
 
-    wait_until(lambda: not processes_of(crew), "all have left", within_s=30)
+    wait_until(lambda: not processes_of(crew), "all have left")
     assert crew.status()["leased"] == 0
 
 
@@ -172,6 +174,41 @@ def test_a_joining_supervisor_adds_shards_and_removes_them_when_it_leaves(crew_o
     assert crew.status()["shards"] == 1
     assert first.wait() == 0, first.log
     crew.assert_content()
+
+
+def test_a_supervisor_without_shards_continues_for_one_that_leaves(crew_of: CrewOf) -> None:
+    # A member is alive if it was heard of within a third of it.
+    crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3", CRAWL_SHARD_LEASE_SECONDS="180")
+    first = run(crew, "--shards", "1")
+    crew.wait_for_fetched(20)
+    second = crew.scrapy("run", "--join", "--shards", "1", "--parsers", "1", name="run")
+    wait_until(lambda: len(crew.status()["shards_alive"]) == 2, "two are alive")
+    assert crew.scrapy("shards", "1").wait() == 0
+    wait_until(lambda: len(crew.status()["shards_alive"]) == 1, "one is left")
+
+    at_work, idle = sorted((first, second), key=lambda one: not children_of(one.process.pid, SHARD))
+    # Not fast enough to start a shard before the other one looks.
+    idle.send(signal.SIGSTOP)
+    at_work.send(signal.SIGINT)
+    code = at_work.wait()
+    idle.send(signal.SIGCONT)
+
+    assert code == 130, at_work.log
+    assert idle.wait() == 0, idle.log
+    crew.assert_content()
+
+
+def test_a_supervisor_with_other_partitions_does_not_join(crew_of: CrewOf) -> None:
+    crew = crew_of(SMALL)
+    first = run(crew, "--shards", "1")
+    crew.wait_for_fetched(1)
+
+    second = crew.scrapy("run", "--join", "--shards", "2", "--set=CRAWL_PARTITIONS=32", name="run")
+
+    assert second.wait() == EXIT_RUN_MISMATCH, second.log
+    assert "Run 'web' was created with CRAWL_PARTITIONS=64, not 32" in second.log
+    assert "machines: 2" not in first.log
+    assert first.wait() == 0, first.log
 
 
 def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: CrewOf) -> None:
@@ -257,3 +294,41 @@ def test_a_second_interrupt_stops_at_once_and_the_same_command_resumes(crew_of: 
     assert summary_of(first)["reason"] == "interrupted"
     assert second.wait() == 0, second.log
     crew.assert_content(twice_at_most=8)
+
+
+def test_a_run_that_redis_has_lost_is_no_finished_run(
+    crew_of: CrewOf, redis_server_factory: Callable[..., RedisServer]
+) -> None:
+    redis = redis_server_factory()
+    crew = crew_of(SMALL, REDIS_URL=redis.url)
+    supervisor = run(crew, "--shards", "1", "--parsers", "1")
+    crew.wait_for_fetched(5)
+
+    # It keeps nothing.
+    redis.kill()
+    redis.start()
+
+    assert supervisor.wait() == EXIT_RUN_MISMATCH, supervisor.log
+    assert "Run 'web' is gone from Redis. If Redis was restarted, it does not keep its data" in supervisor.log
+
+
+def test_a_supervisor_that_was_away_leaves_a_run_that_has_begun_again_to_others(
+    crew_of: CrewOf, empty_redis_url: str
+) -> None:
+    crew = crew_of(LONGER, CRAWL_SEGMENT_SECONDS="0.5", REDIS_URL=empty_redis_url)
+    record = keys.run_record("web")
+    supervisor = run(crew, "--shards", "1", "--parsers", "1")
+    wait_until(lambda: crew.status()["pages_stored"], "pages are stored")
+    before = set(crew.data.glob("runs/web/pages/*.parquet"))
+
+    ask_redis(empty_redis_url, "HSET", record, "created_ms", 7)
+
+    assert supervisor.wait() == EXIT_FENCED, supervisor.log
+    assert "Run 'web' was deleted and has begun again" in supervisor.log
+    assert ask_redis(empty_redis_url, "HGET", record, "state") == b"running"
+    # Started again, it keeps what it has stored apart.
+    again = run(crew, "--shards", "1", "--parsers", "1")
+    wait_until(
+        lambda: "pages of an earlier run web, deleted meanwhile, are now in" in again.log, "it says so"
+    )
+    assert not before & set(crew.data.glob("runs/web/pages/*.parquet"))

@@ -8,23 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from crawlproj.observe.crashpoints import LEADER_POINTS, PARSER_POINTS, SHARD_POINTS
-from tests.e2e import test_crash_points, test_crash_points_of_parsers, test_crash_points_of_supervisors
+from crawlproj.observe.crashpoints import LEADER_POINTS, MERGE_POINTS, PARSER_POINTS, SHARD_POINTS
+from tests.e2e import (
+    test_compact,
+    test_crash_points,
+    test_crash_points_of_parsers,
+    test_crash_points_of_supervisors,
+)
 
 PACKAGE = Path(__file__).parents[2] / "crawlproj"
 CASES = {
     **test_crash_points.CASES,
     **test_crash_points_of_parsers.CASES,
     **test_crash_points_of_supervisors.CASES,
+    **test_compact.CASES,
 }
+STORE_POINTS = {"file_uploaded", "file_copied", "object_recovered"}
 #: What each case must die at.
 POINTS_OF = {
     "shard": {*SHARD_POINTS, *LEADER_POINTS},
     "shard by Scrapy's engine": {*SHARD_POINTS, *LEADER_POINTS},
     "single": {*SHARD_POINTS, *LEADER_POINTS},
-    "parser in single": {*PARSER_POINTS},
-    "parser": {*PARSER_POINTS},
-    "child of a parser": {*PARSER_POINTS},
+    "parser in single": {*PARSER_POINTS} - STORE_POINTS,
+    "parser": {*PARSER_POINTS} - STORE_POINTS,
+    "parser with a store": {*PARSER_POINTS} - {"file_renamed"},
+    "child of a parser": {*PARSER_POINTS} - STORE_POINTS,
+    "merger": {*MERGE_POINTS},
     **{f"supervisor at {point}": {point} for point in LEADER_POINTS},
 }
 
@@ -42,7 +51,7 @@ def passed_in(text: str) -> list[str]:
 def test_every_point_is_passed_at_one_place_under_its_name() -> None:
     places = Counter(point for path in PACKAGE.rglob("*.py") for point in passed_in(path.read_text("utf-8")))
 
-    declared = {*SHARD_POINTS, *PARSER_POINTS, *LEADER_POINTS}
+    declared = {*SHARD_POINTS, *PARSER_POINTS, *LEADER_POINTS, *MERGE_POINTS}
     assert places == Counter(repr(point) for point in declared)
 
 

@@ -35,6 +35,8 @@ class Explorer:
         self.came_from: dict[World, tuple[World, str] | None] = {}
         #: Worlds that end well if nothing more goes wrong.
         self._ends_well: set[World] = set()
+        #: The steps from worlds that were followed, and not explored yet.
+        self._steps: dict[World, list[Step]] = {}
 
     def explore(self, kinds: str = "") -> Found:
         """Stop at the first broken promise, or the first that contains *kinds*."""
@@ -48,7 +50,7 @@ class Explorer:
         while layer and (not self.scene.depth or found.depth < self.scene.depth):
             following: list[World] = []
             for world in layer:
-                steps = list(next_steps(world, self.scene))
+                steps = self._steps.pop(world, None) or list(next_steps(world, self.scene))
                 found.transitions += len(steps)
                 for step in steps:
                     if step.broken and kinds in step.broken:
@@ -96,7 +98,7 @@ class Explorer:
                 return onward.broken, [*way, onward.what]
             way.append(onward.what)
             world = onward.world
-            steps = list(next_steps(world, self.scene))
+            steps = self._steps[world] = self._steps.get(world) or list(next_steps(world, self.scene))
         self._ends_well.update(path)
         return "", []
 

@@ -25,11 +25,13 @@ from tests.model.steps import (
     domain_of,
 )
 from tests.model.world import Scene, World
+from tests.waiting import Waiting, questions
 
 RUN = "model"
 #: So that a tick is the time in which living shards notice a set-back.
 TICK_MS = 2000
 START_MS = 1_800_000_000_000
+DOMAINS = ("a.test", "b.test")
 #: Key -> its value as DUMP gives it.
 Dump = dict[bytes, bytes]
 
@@ -193,7 +195,7 @@ class Replay:
     async def _commit(self, world: World, message: Message) -> int:
         parser, segment, count = message.arguments
         names = [keys.pages_taken(RUN, parser), keys.segments(RUN), keys.page_counters(RUN), keys.spills(RUN)]
-        return int(await self.client.run("commit_segment", names, [segment, count, "", ""]))
+        return int(await self.client.run("commit_segment", names, [segment, count, count, "", ""]))
 
     async def _reclaim(self, world: World, message: Message) -> int:
         parser, heartbeat = message.arguments
@@ -252,25 +254,22 @@ class Replay:
         )
 
     async def _partition(self, partition: int) -> Partition:
-        meta, ready, domains, leases, *queues = await self.client.pipeline(
+        meta, leases, *answers = await self.client.pipeline(
             [
                 ("HGETALL", keys.meta(RUN, partition)),
-                ("ZRANGE", keys.ready(RUN, partition), 0, -1),
-                ("HGETALL", keys.domains(RUN, partition)),
                 ("ZRANGE", keys.leases(RUN, partition), 0, -1),
-                *(("LRANGE", f"{keys.queue_prefix(RUN, partition)}1:{d}.test", 0, -1) for d in "ab"),
+                *questions(RUN, partition, DOMAINS),
             ]
         )
         fields = dict(pairs(meta))
-        waiting = {name: [entry.decode()[-1] for entry in q] for name, q in zip("ab", queues, strict=True)}
+        waiting = Waiting(DOMAINS, *answers)
         states = []
-        for name, text in pairs(domains):
-            next_ms, out, *_ = map(int, text.split(" ")[:2])
+        for name, known in waiting.states.items():
             state = (
-                max(0, next_ms - self.now_ms) // TICK_MS,
-                out,
-                name.encode() in ready,
-                tuple(name[0] + digit for digit in waiting[name[0]]),
+                max(0, known.next_ms - self.now_ms) // TICK_MS,
+                known.out,
+                name in waiting.due,
+                tuple(name[0] + entry[-1] for entry in waiting.lanes[name][1]),
             )
             states.append((name[0], state))
         lent = [lease_from(token) for token in leases]

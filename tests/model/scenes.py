@@ -94,12 +94,13 @@ SCENES = [
     _SLOW,
     _LATE_COMMIT,
     _AGAIN,
-    _SUSPENDED,
     _REMOVED,
     _LATE_TAKE,
 ]
 #: These as well, with MODEL_DEEP=1: all states, or to the depth given.
 DEEP = [
+    # Another former defect.
+    _SUSPENDED,
     scene("two parsers, set-back", parsers="PQ", faults={"set-back": 1}),
     _MOVED,
     scene("two parsers with a disk each, set-back", parsers="PQ", disks=(0, 1), faults={"set-back": 1}),

@@ -28,7 +28,7 @@ def explored(scene: Scene, kind: str = "") -> Found:
     return found
 
 
-@pytest.mark.timeout(1800 if IS_DEEP else 120)
+@pytest.mark.timeout(1800 if IS_DEEP else 600)
 @pytest.mark.parametrize("scene", SCENES + DEEP * IS_DEEP, ids=lambda scene: scene.name)
 def test_no_interleaving_breaks_a_promise(scene: Scene) -> None:
     found = explored(scene)
@@ -46,7 +46,7 @@ def test_every_fix_is_taken_out_once() -> None:
     assert set().union(*(scene.without for scene, _ in MUTATIONS)) >= FIXES
 
 
-@pytest.mark.timeout(1800 if IS_DEEP else 120)
+@pytest.mark.timeout(1800 if IS_DEEP else 600)
 @pytest.mark.parametrize(
     "scene", REPLAYED + [one for one in SCENES if one not in REPLAYED] * IS_DEEP, ids=lambda scene: scene.name
 )

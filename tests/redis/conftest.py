@@ -14,6 +14,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from tests.redis.shards import PARTITIONS, Shards
+from tests.waiting import due_of, lanes_of
 
 RUN = "web"
 #: As many digits as a real time in ms has, which is what the scripts must be able to write down.
@@ -57,9 +58,9 @@ class FrontierAtHand:
         return int((await self.meta()).get(name, 0))
 
     async def due_ms(self, domain: str) -> int | None:
-        """When *domain* is ready, after the start of the test; None: it is not in `ready`."""
-        score = await self.client.command("ZSCORE", keys.ready(RUN, 0), domain)
-        return None if score is None else int(float(score)) - START_MS
+        """When *domain* is due, after the start of the test; None: it has nothing to be leased."""
+        due = (await due_of(self.client, RUN, 0)).get(domain)
+        return None if due is None else int(due) - START_MS
 
     async def back_ms(self, domain: str) -> float | None:
         """When *domain* is parked no more, after the start of the test; None: it is not parked."""
@@ -75,17 +76,12 @@ class FrontierAtHand:
     async def state(self, domain: str) -> dict[str, int | str]:
         """The state of *domain* as the partition knows it."""
         value = await self.client.command("HGET", keys.domains(RUN, 0), domain)
-        *numbers, parked = value.decode().split(" ")
+        *numbers, parked = value.decode().partition("\n")[0].split(" ")
         names = ("next", "out", "fails", "admitted", "fetched", "delay", "bytes")
         return dict(zip(names, map(int, numbers), strict=True)) | {"parked": parked}
 
     async def waiting(self, domain: str, lane: int = 1) -> list[str]:
-        return [
-            entry.decode()
-            for entry in await self.client.command(
-                "LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{domain}", 0, -1
-            )
-        ]
+        return (await lanes_of(self.client, RUN, 0, domain))[lane]
 
 
 @pytest.fixture

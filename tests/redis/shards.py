@@ -24,6 +24,7 @@ from crawlproj.frontier.robots import RobotsStore
 from crawlproj.frontier.robots_turns import RobotsTurns
 from crawlproj.frontier.traps import TrapDetector
 from crawlproj.model.clock import boot_clock
+from crawlproj.model.domain import DomainState
 from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.politeness.pacing import DelayRules, Ending, Pacer, Trouble
@@ -38,6 +39,7 @@ from crawlproj.shard.fetch import Fetcher
 from crawlproj.shard.results import Results
 from crawlproj.shard.robotstxt import RobotsTxt
 from crawlproj.shard.stock import write_robots
+from tests.waiting import due_of
 
 AGENT = "crawlproj"
 RUN = "web"
@@ -234,6 +236,14 @@ class Shards:
     async def read_counters(self) -> RunCounters:
         return await self.run.read_counters()
 
+    async def counted(self, name: str, count: int) -> None:
+        """Wait until Redis has counted so many, taking what shards have to fetch without fetching it."""
+        async with asyncio.timeout(8):
+            while (await self.read_counters()).counts[name] != count:
+                for shard in self.made:
+                    shard.take()
+                await asyncio.sleep(0.005)
+
     async def admit(self, *urls: str) -> int:
         """As a process outside would."""
         return (
@@ -249,13 +259,13 @@ class Shards:
         """What the frontier knows: next out fails admitted fetched delay bytes parked."""
         name = keys.domains(RUN, partition_of(domain, PARTITIONS))
         value: bytes = await self.client.command("HGET", name, domain)
-        return value.decode().split(" ")
+        return value.decode().partition("\n")[0].split(" ")
 
     async def parked(self) -> dict[str, str]:
         """The domains set aside, with the reason."""
         states = await self.client.pipeline([("HGETALL", keys.domains(RUN, p)) for p in range(PARTITIONS)])
-        known = [(domain, state.split(" ")[-1]) for partition in states for domain, state in pairs(partition)]
-        return {domain: reason for domain, reason in known if reason != "-"}
+        known = [(name, DomainState.decode(text)) for partition in states for name, text in pairs(partition)]
+        return {domain: state.parked for domain, state in known if state.parked}
 
     async def kill(self) -> None:
         for shard in self.made:
@@ -270,10 +280,9 @@ async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
     now_s = int(seconds) + int(micros) / 1e6
     due = []
     for domain in domains:
-        name = keys.ready(RUN, partition_of(domain, PARTITIONS))
-        score = await shards.client.command("ZSCORE", name, domain)
-        assert score is not None, f"{domain} is not ready"
-        due.append(float(score) / 1000 - now_s)
+        waiting = await due_of(shards.client, RUN, partition_of(domain, PARTITIONS))
+        assert domain in waiting, f"{domain} is not ready"
+        due.append(waiting[domain] / 1000 - now_s)
     return due
 
 

@@ -167,6 +167,23 @@ async def test_a_domain_waits_until_a_request_of_its_former_owner_must_have_ende
     assert await at_hand.due_ms("a.test") == 20_000 + waits_ms
 
 
+async def test_a_domain_waits_no_longer_for_an_owner_that_was_silent_for_longer_than_answers_take(
+    at_hand: FrontierAtHand,
+) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/")
+    [_] = await at_hand.lease()
+    at_hand.now_ms += 20_000
+
+    hold = await at_hand.frontier.acquire(
+        0, "b", ttl_ms=10_000, delay_ms=1000, delays_ms={}, flight_ms=30_000, silent_flight_ms=500
+    )
+
+    assert await at_hand.due_ms("a.test") == 20_000 + 1000 + 500
+    assert isinstance(hold, Hold)
+    assert hold.others_ms == 500
+
+
 async def test_leases_of_a_dead_owner_of_a_parked_domain_wait_with_it(
     at_hand: FrontierAtHand,
 ) -> None:
@@ -185,3 +202,18 @@ async def test_leases_of_a_dead_owner_of_a_parked_domain_wait_with_it(
     assert (state["out"], state["parked"]) == (0, "failures")
     assert await at_hand.waiting("a.test") == ["0 0 s/0", "0 0 s/1"]
     assert await at_hand.back_ms("a.test") == 60_000
+
+
+async def test_with_another_server_newcomers_rest_too(at_hand: FrontierAtHand) -> None:
+    """They may have been leased in what that server has lost."""
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/", "https://b.test/", "https://slow.test/")
+    await at_hand.park("b.test")
+    await at_hand.client.command("HSET", keys.meta(RUN, 0), "server", "another")
+
+    await at_hand.frontier.acquire(
+        0, "b", ttl_ms=10_000, delay_ms=1000, delays_ms={"slow.test": 9000}, heir_of=["a"], flight_ms=30_000
+    )
+
+    due = [await at_hand.due_ms(domain) for domain in ("a.test", "b.test", "slow.test")]
+    assert due == [3000, None, 11_000]

@@ -71,8 +71,7 @@ async def test_a_segment_is_on_disk_before_it_is_recorded_and_recorded_before_it
         # The names of the parts: the record must not outlive them.
         "fsync pages",
         "commit_segment",
-        *(f"rename {part}" for part in parts),
-        "fsync pages",
+        *(event for part in parts for event in (f"rename {part}", "fsync pages")),
     ]
     for part in parts:
         last_write = len(events) - 1 - events[::-1].index(f"write {part}")
@@ -88,7 +87,7 @@ def test_what_recovery_renames_is_on_disk_when_it_returns(tmp_path: Path, events
     assert events[-2:] == [f"rename {part.name}", f"fsync {tmp_path.name}"]
 
 
-def test_disk_space_that_is_only_reserved_is_not_counted(
+async def test_disk_space_that_is_only_reserved_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file system that allocates late takes the write and says at fsync that it is full."""
@@ -99,4 +98,4 @@ def test_disk_space_that_is_only_reserved_is_not_counted(
     monkeypatch.setattr(os, "fsync", refuse)
 
     with pytest.raises(StoreUnavailable, match="No space left"):
-        SegmentWriter(tmp_path, "p", FORMATS).check_room()
+        await SegmentWriter(tmp_path, "p", FORMATS).check_room()

@@ -78,7 +78,7 @@ async def test_a_page_that_failed_for_the_last_time_is_a_dead_letter(
 ) -> None:
     outcomes = [await queue.fail("p", b"bad", letter(), 3)]
     for _ in range(2):
-        [raw] = await queue.take("p", 10)
+        [(_, raw)] = await queue.take("p", 10)
         outcomes.append(await queue.fail("p", raw, letter(), 3))
 
     assert outcomes == [False, False, True]

@@ -129,8 +129,9 @@ async def test_a_domain_is_asked_one_at_a_time_with_its_delay_after_each_end(sha
         for lease in leases:
             if ended_s:
                 gaps_s.append(boot_clock() - ended_s[-1])
-            shard.fetch(lease)
+            # Before: nobody may have been slow between the two.
             ended_s.append(boot_clock())
+            shard.fetch(lease)
         return len(ended_s) == 4
 
     await until(crawl)
@@ -211,6 +212,63 @@ async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_a
     # Its last renewal was at most a third of the hold before it was killed.
     assert time.monotonic() - killed_s >= SHARD_LEASE_S * 2 / 3 + 0.25 - 0.05
     assert (await shards.read_counters()).counts["reclaimed"] == len(theirs)
+
+
+async def test_a_shard_that_reaches_no_site_leaves_its_partitions_to_others_and_takes_them_back(
+    shards: Shards,
+) -> None:
+    await shards.run.set_shards(2)
+    one, other = await shards.open(0, limits=LONG), await shards.open(1, limits=LONG)
+    await until(lambda: len(one.feed.partitions) == len(other.feed.partitions) == PARTITIONS // 2)
+
+    other.feed.number.cut_off = True
+    other.feed.renew_soon()
+    await until(lambda: not other.feed.partitions)
+    one.feed.renew_soon()
+    await until(lambda: len(one.feed.partitions) == PARTITIONS)
+
+    other.feed.number.cut_off = False
+    other.feed.renew_soon()
+    await until(lambda: one.feed.renew_soon() or len(other.feed.partitions) == PARTITIONS // 2)
+
+
+async def test_shards_that_all_reach_no_site_keep_their_partitions(shards: Shards) -> None:
+    await shards.run.set_shards(2)
+    both = [await shards.open(number, limits=LONG) for number in (0, 1)]
+    for shard in both:
+        shard.feed.number.cut_off = True
+
+    def have_half() -> bool:
+        for shard in both:
+            shard.feed.renew_soon()
+        return all(len(shard.feed.partitions) == PARTITIONS // 2 for shard in both)
+
+    await until(have_half)
+
+
+async def test_what_is_in_flight_is_aborted_before_the_hold_ends_if_it_is_not_renewed(shards: Shards) -> None:
+    shard = await shards.open()
+    aborted: list[float] = []
+    shard.dispatcher.on_lapse = lambda: aborted.append(shard.dispatcher.clock())
+    renewed_s = shard.dispatcher.clock()
+    await shard.kill()
+
+    await until(lambda: aborted)
+
+    assert shard.dispatcher.owned_until_s < shard.dispatcher.lapses_at_s < renewed_s + SHARD_LEASE_S
+
+
+async def test_what_was_aborted_at_the_end_of_the_hold_may_still_arrive_so_its_domain_rests_longer(
+    shards: Shards,
+) -> None:
+    shard = await shards.open()
+    usual_s = shard.dispatcher.rest_s("a.test", None)
+    await shard.kill()
+
+    await until(lambda: shard.dispatcher.clock() >= shard.dispatcher.lapses_at_s)
+
+    assert shard.dispatcher.rest_s("a.test", None) == usual_s + 3
+    assert shard.dispatcher.rest_s("a.test", 0.0) == usual_s + 3
 
 
 async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards: Shards) -> None:
@@ -555,14 +613,14 @@ async def test_a_crawl_delay_holds_for_every_page_and_for_the_next_owner(shards:
     shard = await robots_shard(shards, *(f"https://a.test/{number}" for number in range(4)))
     [fetch] = shard.take()
     assert isinstance(fetch, RobotsFetch)
-    shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 0.3"), Ending(200))
     ended_s, gaps_s = [boot_clock()], []
+    shard.robots.learn(fetch, rules_of("User-agent: *\nCrawl-delay: 0.3"), Ending(200))
 
     def crawl() -> bool:
         for lease in shard.take_leases():
             gaps_s.append(boot_clock() - ended_s[-1])
-            shard.fetch(lease)
             ended_s.append(boot_clock())
+            shard.fetch(lease)
         return len(gaps_s) == 3
 
     await until(crawl)

@@ -32,7 +32,10 @@ START_MS = 1_800_000_000_000
 #: Longer than the feed's linger and the way to Redis together.
 TURN_S = 0.02
 #: Puts URLs behind the one a domain has: faster than admitting millions of them.
-FILL = """
+FILL = r"""
+local state, first = string.match(redis.call('HGET', KEYS[3], ARGV[2]), '^(.*)\n1(.*)$')
+redis.call('HSET', KEYS[3], ARGV[2], state .. '\n')
+redis.call('RPUSH', KEYS[1], first)
 local entries, left = {}, tonumber(ARGV[1])
 for i = 1, 1000 do entries[i] = '0 0 s/x' end
 while left > 0 do
@@ -115,10 +118,12 @@ class Simulation:
                 (
                     "EVAL",
                     FILL,
-                    2,
+                    3,
                     f"{keys.queue_prefix(RUN, p)}1:{domain}",
                     keys.meta(RUN, p),
+                    keys.domains(RUN, p),
                     urls[domain] - 1,
+                    domain,
                 )
                 for domain, p in partitions.items()
             ]

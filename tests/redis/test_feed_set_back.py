@@ -423,7 +423,7 @@ async def test_the_partition_of_an_absent_shard_rests_for_a_flight_if_redis_was_
     await until(lambda: len(shard.feed.partitions) == PARTITIONS)
 
     rested = [await bystander.command("HGET", keys.meta(RUN, p), "rested") for p in range(PARTITIONS)]
-    shard.feed._holdings.start_over()
+    await shard.feed._holdings.start_over()
 
     [due_s] = await ready_in_s(shards, url[8:].rstrip("/0"))
     assert 90 < due_s <= 100
@@ -523,7 +523,7 @@ async def test_promises_that_redis_has_lost_are_not_returned(shards: Shards, bys
     with pytest.raises(SetBack):
         await run.return_promises(1, 0)
 
-    assert await bystander.command("HGET", keys.page_counters(RUN), "promised") == b"5"
+    assert await bystander.command("HGET", keys.promises(RUN), "promised") == b"5"
 
 
 async def test_a_run_with_a_page_limit_ends_at_it_in_spite_of_a_set_back(

@@ -16,6 +16,7 @@ from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
 from tests.redis.shards import LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, rules_of, until
+from tests.waiting import lanes_of
 
 #: Quick to give up, and parked for longer than a test takes.
 QUICK = DelayRules(0.0, backoff_s=0.01, max_backoff_s=0.1, give_up=3, parked_s=600.0)
@@ -268,9 +269,8 @@ async def test_urls_that_wait_for_a_robots_txt_go_to_the_back_and_pay_no_attempt
     next_asked = await shard.take_robots()
 
     assert (fetch.origin, next_asked.origin) == ("https://bad.a.test", "https://good.a.test")
-    name = f"{keys.queue_prefix(RUN, partition_of('a.test', PARTITIONS))}1:a.test"
-    [entry] = await shards.client.command("LRANGE", name, 0, -1)
-    assert decode_entry(entry.decode(), "a.test") == (0, 0, "https://bad.a.test/x", NO_EXTRA)
+    _, [entry], _ = await lanes_of(shards.client, RUN, partition_of("a.test", PARTITIONS), "a.test")
+    assert decode_entry(entry, "a.test") == (0, 0, "https://bad.a.test/x", NO_EXTRA)
     assert (await shards.read_counters()).counts["reason:retry_robots_http_503"] == 1
 
 

@@ -27,6 +27,7 @@ from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, lane_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
+from tests.waiting import Waiting, questions
 
 RUN = "web"
 DOMAINS = ("a.test", "b.test", "c.test")
@@ -110,7 +111,8 @@ class FrontierMachine(RuleBasedStateMachine):
         )
     )
     def admit(self, found: list[tuple[str, int, int]]) -> None:
-        candidates = [Candidate(f"https://{d}/{path}", priority=priority) for d, path, priority in found]
+        # As long as that four of them are more than the state of a domain holds.
+        candidates = [Candidate(f"https://{d}/{path:060}", priority=priority) for d, path, priority in found]
         new = 0
         for (name, _, priority), candidate in zip(found, candidates, strict=True):
             if candidate.url not in self.admitted:
@@ -309,38 +311,37 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @invariant()
     def redis_and_the_model_agree(self) -> None:
-        lanes = [(name, lane) for name in DOMAINS for lane in range(3)]
-        *queues, ready, parked, trapped, leased, pages, meta, states = self.run(
+        parked, trapped, leased, pages, meta, *answers = self.run(
             self.client.pipeline(
                 [
-                    *(("LRANGE", f"{keys.queue_prefix(RUN, 0)}{lane}:{name}", 0, -1) for name, lane in lanes),
-                    ("ZRANGE", keys.ready(RUN, 0), 0, -1, "WITHSCORES"),
                     ("ZRANGE", keys.parked(RUN, 0), 0, -1, "WITHSCORES"),
                     ("ZRANGE", keys.trapped(RUN, 0), 0, -1),
                     ("ZRANGE", keys.leases(RUN, 0), 0, -1),
                     ("LRANGE", keys.pages(RUN), 0, -1),
                     ("HGETALL", keys.meta(RUN, 0)),
-                    ("HGETALL", keys.domains(RUN, 0)),
+                    *questions(RUN, 0, DOMAINS),
                 ]
             )
         )
         stored = dict(pairs(meta))
-        for (name, lane), entries in zip(lanes, queues, strict=True):
-            expected = [
-                f"0 {attempt} s/{url.rpartition('/')[2]}"
-                for url, attempt in self.domains.get(name, Domain()).lanes[lane]
+        in_redis = Waiting(DOMAINS, *answers)
+        assert in_redis.lanes == {
+            name: [
+                [f"0 {attempt} s/{url.rpartition('/')[2]}" for url, attempt in lane]
+                for lane in self.domains.get(name, Domain()).lanes
             ]
-            assert [entry.decode() for entry in entries] == expected
-        assert {name: float(score) for name, score in pairs(ready)} == {
+            for name in DOMAINS
+        }
+        assert in_redis.due == {
             name: domain.ready_ms for name, domain in self.domains.items() if domain.ready_ms is not None
         }
-        assert {name for name, _ in pairs(ready)} == {
+        assert in_redis.due.keys() == {
             name for name, d in self.domains.items() if d.waiting and not d.out and not d.parked
         }
         assert {name: float(score) for name, score in pairs(parked)} == {
             name: domain.back_ms for name, domain in self.domains.items() if domain.parked
         }
-        assert {name: state.split(" ", 2)[2] for name, state in pairs(states)} == {
+        assert {name: state[2:8] for name, state in in_redis.states.items()} == {
             name: self._state_of(name) for name in self.domains
         }
         assert [member.decode() for member in trapped] == [member for _, member in self.trapped]
@@ -358,12 +359,11 @@ class FrontierMachine(RuleBasedStateMachine):
         }
         assert {name: int(stored.get(name, 0)) for name in expected_counts} == dict(expected_counts)
 
-    def _state_of(self, name: str) -> str:
+    def _state_of(self, name: str) -> tuple[int | str, ...]:
         """Fails and all that follows in the state of a domain."""
         domain = self.domains[name]
         admitted = sum(url.startswith(f"https://{name}/") for url in self.admitted)
-        numbers = (domain.fails, admitted, domain.fetched, domain.delay_ms, domain.bytes)
-        return " ".join([*map(str, numbers), domain.parked or "-"])
+        return (domain.fails, admitted, domain.fetched, domain.delay_ms, domain.bytes, domain.parked)
 
 
 def test_redis_and_the_model_agree_after_every_step(redis_url: str, tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(client: RedisClie
     writer.close()
     await writer.wait_closed()
     commands = {command for command, _ in touched}
-    foreign = {key for _, key in touched if f"{{{RUN}:p0}}" not in key}
+    foreign = {key for _, key in touched if not key.startswith(keys.meta(RUN, 0).removesuffix("meta"))}
     assert {"SADD", "SREM", "RPUSH", "LPUSH", "LPOP", "ZADD", "ZREM", "EXISTS", "DEL"} <= commands
     assert foreign == {keys.pages(RUN), keys.page_counters(RUN)}
 
@@ -419,7 +419,13 @@ async def take_every_step(client: RedisClient) -> None:
     options: dict[str, Any] = {"ttl_ms": TTL_MS, "delay_ms": 0, "delays_ms": {}}
     hold = await frontier.acquire(0, "a", **options)
     assert hold is not None
-    await frontier.admit(Candidate(f"https://d{number}.test/") for number in range(300))
+    # Half of the domains have more than their state holds.
+    paths = ["", *("x" * size for size in range(100, 104))]
+    await frontier.admit(
+        Candidate(f"https://d{number}.test/{path}")
+        for number in range(100)
+        for path in paths[: 1 + number % 2 * 4]
+    )
     for outcome in Outcome:
         leases, _ = await frontier.lease([(hold, 3)], chain=2, chain_ms=1000)
         await frontier.settle(Settlement(lease, outcome, "why", page=b"page") for lease in leases)

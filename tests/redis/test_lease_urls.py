@@ -145,6 +145,16 @@ async def test_a_failing_domain_gets_one_lease_with_its_failures(owned: Frontier
     assert [lease.fails for lease in await owned.lease(chain=8)] == [2]
 
 
+async def test_a_lease_says_how_many_pages_its_domain_gave(owned: FrontierAtHand) -> None:
+    await owned.admit("https://a.test/1", "https://a.test/2")
+    [first] = await owned.lease()
+    await owned.frontier.settle([Settlement(first, Outcome.DONE)])
+
+    [second] = await owned.lease()
+
+    assert (first.fetched, second.fetched) == (0, 1)
+
+
 async def test_higher_priorities_go_first_also_within_a_chain(owned: FrontierAtHand) -> None:
     await fetched_once(owned, "a.test")
     await owned.frontier.admit(
@@ -250,3 +260,60 @@ async def test_a_lease_brings_back_all_that_was_admitted(owned: FrontierAtHand) 
         extra,
     )
     assert (lease.partition, lease.epoch, lease.number, lease.domain) == (0, owned.hold.epoch, 1, "a.test")
+
+
+async def test_newcomers_and_others_are_leased_by_how_long_they_have_waited(owned: FrontierAtHand) -> None:
+    await fetched_once(owned, "second.test", "fourth.test")
+    start_ms = owned.now_ms
+    for at_ms, name in ((0, "first"), (10, "second"), (20, "third"), (30, "fourth"), (40, "fifth")):
+        owned.now_ms = start_ms + at_ms
+        await owned.admit(f"https://{name}.test/")
+
+    one_by_one = [lease.domain for _ in range(6) for lease in await owned.lease(1)]
+
+    assert one_by_one == [f"{name}.test" for name in ("first", "second", "third", "fourth", "fifth")]
+    assert await owned.client.command("EXISTS", keys.newcomers(RUN, 0)) == 0
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+async def test_a_newcomer_that_was_parked_is_leased_once_and_only_when_it_may(
+    owned: FrontierAtHand, is_released: bool
+) -> None:
+    await owned.admit("https://a.test/", "https://b.test/")
+    await owned.park("a.test")
+    if is_released:
+        await owned.unpark("a.test")
+        assert await owned.due_ms("a.test") == 0
+
+    domains = [lease.domain for lease in await owned.lease()]
+
+    assert sorted(domains) == ["a.test", "b.test"][not is_released :]
+    assert await owned.lease() == []
+    assert (await owned.frontier.renew([owned.hold], 10_000))[0] == {0: -1}
+
+
+async def test_a_domain_keeps_its_order_however_many_urls_it_has(owned: FrontierAtHand) -> None:
+    await fetched_once(owned, "a.test")
+    urls = [f"https://a.test/{number:0100}" for number in range(7)]
+    leased = []
+    # Two are kept with its state, three are not; then again.
+    for count in (2, 3, 2):
+        await owned.admit(*urls[:count])
+        del urls[:count]
+        [lease] = await owned.lease()
+        leased.append(lease.url)
+        await owned.frontier.settle([Settlement(lease, Outcome.RETURNED)])
+
+    leased += [lease.url for lease in await owned.lease(chain=10, chain_ms=10**6)]
+
+    assert [int(url[-1]) for url in leased] == [0, 0, 0, *range(7)]
+
+
+async def test_while_there_are_newcomers_one_is_due(owned: FrontierAtHand) -> None:
+    await owned.admit("https://a.test/", "https://b.test/", "https://c.test/")
+
+    [lease], due_in_ms = await owned.frontier.lease([(owned.hold, 1)], chain=1, chain_ms=0)
+    after, _ = await owned.frontier.settle([Settlement(lease, Outcome.DONE, wait_ms=1000)])
+
+    assert (due_in_ms, after) == ({0: 0}, {0: 0})
+    assert await owned.count("sleep") == owned.now_ms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -13,10 +12,11 @@ from crawlproj.model.partition import partition_of
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import ProcessName, hold_name
 from crawlproj.runs import Limits, Run, status_of
+from crawlproj.runs.membership import Membership, read_members
 from crawlproj.runs.overview import domains_of, overview_of
-from crawlproj.runs.processes import read_supervisors, show_supervisor
 
 PARTITIONS = 4
 NOW_MS = 1_800_000_000_000
@@ -47,12 +47,20 @@ async def test_every_name_of_the_status_is_there_and_unchanged(run: Run) -> None
     assert {name: overview[name] for name in status} == status
 
 
+async def test_the_status_has_the_seconds_of_all_starts(run: Run) -> None:
+    await run.client.run("write_fields", [keys.run_record("web")], [0, "ran_ms", 23_000])
+
+    status = await status_of(run)
+
+    assert status["ran_seconds"] == 23.0
+
+
 async def test_processes_are_shown_with_their_figures(run: Run) -> None:
     await beat_shard(run, 1, pages=70, pages_per_s=3.5, in_flight=2, memory_bytes=1000, open_files=9)
     facts = {"pages": 60, "pages_per_s": 2.5, "memory_bytes": 500, "open_files": 5}
     await PageQueue(run.client, "web").heartbeat("two-22-a", NOW_MS - 500, PARSER, **facts)
 
-    overview = await overview_of(run, lambda: NOW_MS)
+    overview = await overview_of(run, NOW_MS)
 
     shard, parser = overview["processes"]
     assert (shard["kind"], shard["name"], shard["host"], shard["pid"]) == ("shard", "1", "one", 11)
@@ -91,10 +99,10 @@ async def test_readers_of_today_understand_a_heartbeat_with_figures(run: Run) ->
 
 
 async def test_a_supervisor_of_another_machine_is_shown_until_it_was_silent_for_a_minute(run: Run) -> None:
-    await show_supervisor(run, SHARD, {})
-    shown_ms = int(time.time() * 1000)
+    await Membership(run, SHARD, 1, data="", silent_s=30).keep([], [])
+    shown_ms = await server_ms(run.client)
 
-    shown, silent = (read_supervisors(run, shown_ms + s * 1000) for s in (50, 70))
+    shown, silent = (read_members(run, shown_ms + s * 1000) for s in (50, 70))
 
     assert list(await shown) == [SHARD.instance]
     assert await silent == {}

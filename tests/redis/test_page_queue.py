@@ -37,7 +37,7 @@ async def test_pages_are_taken_oldest_first(client: RedisClient, queue: PageQueu
     second = await queue.take("p", 2)
     third = await queue.take("p", 2)
 
-    assert (first, second, third) == ([b"1", b"2"], [b"3"], [])
+    assert (first, second, third) == ([(None, b"1"), (None, b"2")], [(None, b"3")], [])
 
 
 async def test_a_page_is_taken_by_one_parser(client: RedisClient, queue: PageQueue) -> None:
@@ -48,7 +48,7 @@ async def test_a_page_is_taken_by_one_parser(client: RedisClient, queue: PageQue
 
     taken = await asyncio.gather(*(other.take(f"p{number}", 30) for number, other in enumerate(others)))
 
-    assert sorted(int(page) for pages in taken for page in pages) == list(range(100))
+    assert sorted(int(page) for pages in taken for _, page in pages) == list(range(100))
 
 
 async def test_taking_waits_for_the_first_page(client: RedisClient, queue: PageQueue) -> None:
@@ -59,7 +59,7 @@ async def test_taking_waits_for_the_first_page(client: RedisClient, queue: PageQ
 
     await push(client, b"1", b"2")
 
-    assert await waiting == [b"1", b"2"]
+    assert await waiting == [(None, b"1"), (None, b"2")]
     assert await queue.length() == 0
 
 
@@ -73,7 +73,7 @@ async def test_all_waiting_parsers_wake_and_no_page_is_taken_twice(client: Redis
 
     await push(client, b"1", b"2", b"3")
 
-    assert sorted(await asyncio.gather(*waiting)) == [[b"1"], [b"2"], [b"3"]]
+    assert sorted(await asyncio.gather(*waiting)) == [[(None, b"1")], [(None, b"2")], [(None, b"3")]]
 
 
 async def test_waiting_has_a_limit(queue: PageQueue) -> None:
@@ -87,12 +87,12 @@ async def test_pages_whose_answer_was_lost_come_again(client: RedisClient, queue
     await queue.heartbeat("p", 0)
     await queue.take("p", 2)
     lost = PageQueue(client, RUN)
-    lost._held["p"], lost._heartbeats["p"] = 2, "{}"
-    assert await lost.take("p", 2) == [b"3", b"4"]
+    lost._held["p", None], lost._heartbeats["p"] = 2, "{}"
+    assert await lost.take("p", 2) == [(None, b"3"), (None, b"4")]
 
     again = await queue.take("p", 2)
 
-    assert again == [b"3", b"4"]
+    assert again == [(None, b"3"), (None, b"4")]
     assert await queue.length() == 1
 
 
@@ -182,10 +182,11 @@ async def test_a_parser_that_shows_a_heartbeat_at_the_last_moment_keeps_its_page
     await push(client, b"1")
     await queue.heartbeat("p", 1_000)
     await queue.take("p", 1)
-    [judged_by] = (await queue._parsers()).values()
+    [(_, parsers)] = await queue._registers()
+    [judged_by] = parsers.values()
     await queue.heartbeat("p", 40_000)
 
-    assert await queue._reclaim("p", judged_by) == -1
+    assert await queue._reclaim(None, "p", judged_by) == -1
     assert await queue.length() == 0
 
 
@@ -204,7 +205,7 @@ async def test_a_parser_whose_pages_were_reclaimed_can_neither_commit_nor_take(
     with pytest.raises(Fenced, match="parser p"):
         await queue.take("p", 1)
 
-    assert await queue.segments() == set()
+    assert await queue.segments() == {}
     assert await queue.length() == 3
 
 
@@ -233,7 +234,7 @@ async def test_a_fenced_parser_can_start_over_under_another_name(
     await queue.abandon("p")
     await queue.heartbeat("p.1", 0)
 
-    assert await queue.take("p.1", 1) == [b"1"]
+    assert await queue.take("p.1", 1) == [(None, b"1")]
 
 
 async def test_a_parser_that_leaves_gives_its_pages_back(client: RedisClient, queue: PageQueue) -> None:
@@ -286,6 +287,6 @@ async def test_a_batch_of_large_pages_ends_with_the_page_that_makes_it_large(
     await push(client, *(bytes([number]) * 3_000_000 for number in range(5)))
     await queue.heartbeat("p", 0)
 
-    taken = [[page[0] for page in await queue.take("p", 32)] for _ in range(3)]
+    taken = [[page[0] for _, page in await queue.take("p", 32)] for _ in range(3)]
 
     assert taken == [[0, 1, 2], [3, 4], []]

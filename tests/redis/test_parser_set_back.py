@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crawlproj.config import load_config
-from crawlproj.errors import SetBack
+from crawlproj.errors import RunReplaced, SetBack
 from crawlproj.model.records import Page
 from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.envelope import pack
@@ -119,11 +119,13 @@ async def test_an_open_segment_is_abandoned_and_its_pages_are_stored_once_with_t
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     parser = await parsers.start("p")
-    await parsers.until(lambda: parser._segment.rows == 3)
+    await parsers.until(lambda: parser._intakes.rows == 3)
     assert await parsers.links() == 3
 
     await backup.restore()
-    await parsers.until(lambda: parser._segment.name.endswith("-000002") and parser._segment.rows == 3)
+    await parsers.until(
+        lambda: parser._intakes[None].segment.name.endswith("-000002") and parser._intakes.rows == 3
+    )
     await parsers.finish()
 
     assert parsers.stored() == URLS
@@ -172,7 +174,7 @@ async def test_a_parser_whose_registration_was_lost_stores_its_pages_once_though
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     living = await parsers.start("living")
-    await parsers.until(lambda: living._segment.rows == 3)
+    await parsers.until(lambda: living._intakes.rows == 3)
     [part] = parsers.files("*.part")
 
     await backup.restore()
@@ -225,6 +227,21 @@ async def test_what_is_stored_stays_when_the_whole_run_is_gone(
     assert parsers.stored() == URLS[:1]
 
 
+async def test_a_parser_leaves_the_pages_of_another_run_of_its_name_alone(
+    parsers: Parsers, bystander: RedisClient
+) -> None:
+    await put(bystander, URLS[:1])
+    await parsers.start("p", CRAWL_SEGMENT_PAGES=1)
+    await parsers.until(parsers.records)
+
+    await bystander.command("HSET", keys.run_record(RUN), "created_ms", 7)
+    await put(bystander, URLS[1:])
+
+    with pytest.raises(RunReplaced):
+        await parsers.finish()
+    assert parsers.stored() == URLS[:1]
+
+
 @pytest.mark.parametrize("step", ["take", "commit", "fail"])
 async def test_no_step_that_relies_on_the_pages_taken_is_sent_after_a_set_back(
     client: RedisClient, bystander: RedisClient, step: str
@@ -235,7 +252,7 @@ async def test_no_step_that_relies_on_the_pages_taken_is_sent_after_a_set_back(
     queue.generation = client.generation
     await put(bystander, URLS)
     await queue.heartbeat("p", 1)
-    [page, _] = await queue.take("p", 2)
+    [(_, page), _] = await queue.take("p", 2)
     backup = await Backup.of(bystander)
     await client.command("PING")
     await backup.restore()

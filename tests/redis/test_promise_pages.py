@@ -9,7 +9,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunCounters
 
-COUNTERS = keys.page_counters("web")
+COUNTERS = keys.promises("web")
 
 
 async def run_of(client: RedisClient) -> Run:

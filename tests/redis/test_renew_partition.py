@@ -63,6 +63,8 @@ async def test_renewing_reports_a_parked_domain_that_is_due_and_not_before(
     await at_hand.admit("https://soon.test/", "https://later.test/", "https://never.test/")
     for domain, ms in (("later.test", 9000), ("soon.test", 5000), ("never.test", -1)):
         await at_hand.park(domain, ms=ms)
+    # Until then each is still among the newcomers.
+    assert await at_hand.lease() == []
 
     answers = []
     for passed_ms in (0, 4999, 1):
@@ -76,6 +78,7 @@ async def test_a_domain_parked_for_good_never_has_its_time(at_hand: FrontierAtHa
     hold = await at_hand.acquire("a")
     await at_hand.admit("https://a.test/")
     await at_hand.park("a.test", ms=-1)
+    assert await at_hand.lease() == []
 
     at_hand.now_ms += 10**12
 
@@ -88,6 +91,7 @@ async def test_a_due_domain_stays_parked_until_it_is_released(
     hold = await at_hand.acquire("a")
     await at_hand.admit("https://a.test/")
     await at_hand.park("a.test", ms=0)
+    assert await at_hand.lease() == []
 
     assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [0])
     assert await at_hand.frontier.renew([hold], 10_000) == ({0: -1}, [0])
@@ -98,3 +102,12 @@ async def test_a_due_domain_stays_parked_until_it_is_released(
 
 async def test_renewing_nothing_asks_redis_nothing(at_hand: FrontierAtHand) -> None:
     assert await at_hand.frontier.renew([], 10_000) == ({}, [])
+
+
+async def test_a_newcomer_is_due_at_once(at_hand: FrontierAtHand) -> None:
+    await at_hand.acquire("a")
+    await at_hand.admit("https://a.test/")
+
+    due_in_ms, _ = await at_hand.frontier.renew([at_hand.hold], 10_000)
+
+    assert due_in_ms == {0: 0}

@@ -33,6 +33,7 @@ async def test_a_domain_that_is_found_again_rests_too(at_hand: FrontierAtHand) -
     await at_hand.acquire()
 
     await at_hand.frontier.rest({"a.test": 5000})
+    assert await at_hand.due_ms("a.test") is None
     await at_hand.admit("https://a.test/")
 
     assert await at_hand.lease() == []

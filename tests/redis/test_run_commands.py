@@ -23,7 +23,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Limits, Run, RunState
-from crawlproj.runs.processes import show_supervisor
+from crawlproj.runs.membership import Membership
 from crawlproj.runs.record import KEYS_VERSION
 
 Scrapy = Callable[..., Awaitable[list[str]]]
@@ -248,11 +248,11 @@ async def test_a_run_whose_processes_were_killed_is_interrupted_not_running(run:
     await run.begin(is_first=True)
     dead = replace(ProcessName.of_this(), pid=1, started="never")
     await hold_name(run.client, keys.shard("web", 0), dead, 60_000)
-    await show_supervisor(run, dead, {})
+    await Membership(run, dead, 2, data="", silent_s=30).keep([], [])
 
     _, row, remedy = await scrapy("runs")
     status = await scrapy("status")
-    await show_supervisor(run, ProcessName.of_this(), {})
+    await Membership(run, ProcessName.of_this(), 1, data="", silent_s=30).keep([], [])
 
     assert re.match(r"web +interrupted +no process left +0/2 ", row)
     assert remedy == "interrupted: its processes were killed; to resume: scrapy run --run NAME"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,15 @@ from crawlproj.model.partition import partition_of
 from crawlproj.model.records import Candidate
 from crawlproj.model.spill import SpillRecord
 from crawlproj.observe.metrics import RUN_METRICS
+from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, Run
 from crawlproj.runs.gauges import run_gauges
+from crawlproj.runs.membership import Membership
 from crawlproj.runs.overview import overview_of
-from crawlproj.runs.processes import forget_supervisor, show_supervisor
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ async def test_the_figures_are_those_of_the_run(run: Run, config: Config) -> Non
     assert (gauges["shards_wanted"], gauges["shards_alive"]) == (2, 0)
     assert gauges["run_state"]["running"] == 1
     assert sum(gauges["run_state"].values()) == 1
-    assert min(gauges["disk_free_bytes"], gauges["redis_memory_bytes"]) > 0
+    assert gauges["redis_memory_bytes"] > 0
 
 
 async def test_of_the_parked_domains_those_that_failed_have_an_open_circuit(run: Run, config: Config) -> None:
@@ -93,22 +94,28 @@ async def test_the_limit_ratio_is_that_of_the_nearest_limit(run: Run, config: Co
     assert (without["limit_ratio"], gauges["limit_ratio"]) == (0.0, 0.8)
 
 
-async def test_a_missing_disk_loses_its_own_metric_only(run: Run, tmp_path: Path) -> None:
-    gauges = await run_gauges(run, load_config({"CRAWL_DATA": str(tmp_path / "gone")}))
+async def test_the_disk_of_each_host_is_listed_the_fullest_first(run: Run) -> None:
+    process = ProcessName.of_this()
+    queue = PageQueue(run.client, "web")
+    for host, free in (("roomy", 9), ("full", 2), ("roomy", 5), ("no disk", None)):
+        elsewhere = replace(process, host=host, machine="other", instance=f"{host}-{free}")
+        await queue.heartbeat(elsewhere.instance, await queue.now_ms(), elsewhere, disk_free_bytes=free)
 
-    assert RUN_METRICS.keys() - gauges.keys() == {"disk_free_bytes"}
+    overview = await overview_of(run)
+
+    assert overview["disks"] == [{"host": "full", "free_bytes": 2}, {"host": "roomy", "free_bytes": 5}]
 
 
 async def test_a_leading_supervisor_is_listed_and_a_leading_shard_is_not(run: Run) -> None:
     first, second = ProcessName.of_this(), ProcessName.of_this()
     supervisor = Leader(run, first, 5000)
     assert await supervisor.lead()
-    for number, process in enumerate((first, second)):
-        url = f"http://a:{number}/metrics"
-        await show_supervisor(run, process, {"metrics": url, "started_ms": number})
+    members = [Membership(run, process, 1, data="", silent_s=30) for process in (first, second)]
+    for number, member in enumerate(members):
+        await member.keep([], [], {"metrics": f"http://a:{number}/metrics"})
     led_by_supervisor = await overview_of(run)
     await supervisor.step_down()
-    await forget_supervisor(run, first)
+    await members[0].leave(continues=True)
     assert await Leader(run, ProcessName.of_this(), 5000).lead()
 
     led_by_shard = await overview_of(run)
@@ -122,11 +129,12 @@ async def test_a_leading_supervisor_is_listed_and_a_leading_shard_is_not(run: Ru
 
 async def test_a_supervisor_that_is_gone_or_silent_is_not_listed(run: Run) -> None:
     gone = replace(ProcessName.of_this(), started="long ago")
-    await show_supervisor(run, gone, {})
-    await show_supervisor(run, replace(ProcessName.of_this(), host="elsewhere", machine="elsewhere"), {})
+    elsewhere = replace(ProcessName.of_this(), host="elsewhere", machine="elsewhere")
+    for process in (gone, elsewhere):
+        await Membership(run, process, 1, data="", silent_s=30).keep([], [])
 
     now = await overview_of(run)
-    later = await overview_of(run, lambda: int((time.time() + 61) * 1000))
+    later = await overview_of(run, await server_ms(run.client) + 61_000)
 
     assert [line["host"] for line in now["supervisors"]] == ["elsewhere"]
     assert later["supervisors"] == []

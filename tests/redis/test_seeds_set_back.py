@@ -12,7 +12,9 @@ from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.seeds import SeedSource, admit_seeds
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
+from crawlproj.runs.membership import Membership
 from crawlproj.supervisor.children import LogFiles
 from crawlproj.supervisor.crawl import Crawl
 from crawlproj.supervisor.plan import Range
@@ -49,7 +51,8 @@ async def test_a_supervisor_admits_lost_seeds_again_also_if_it_had_just_begun(
 
     backup = await Backup.of(bystander)
     await admit(run)
-    crawl = Crawl(run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path), restore=admit_again)
+    member = Membership(run, ProcessName.of_this(), 1, data="", silent_s=30)
+    crawl = Crawl(member, run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path), restore=admit_again)
     await backup.restore()
     await run.read_map()
 

@@ -19,7 +19,8 @@ from crawlproj.shard.start_urls import read_start_urls
 from tests.redis.setbacks import Backup
 
 SOURCE = "mine:start_urls"
-TAKEN = keys.start_urls_taken("mine", 0)
+DROPPED = keys.start_urls_dropped("mine", "mine:start_urls")
+TAKEN = keys.start_urls_taken("mine", "mine:start_urls", 0)
 URL = "https://a.test/"
 
 
@@ -104,9 +105,9 @@ async def test_a_removal_repeated_after_a_lost_answer_removes_nothing_more(
     client: RedisClient, run: Run
 ) -> None:
     await client.command("RPUSH", TAKEN, "a", "b", "c")
-    record = keys.run_record(run.name)
+    names = [TAKEN, DROPPED, keys.run_record(run.name)]
 
-    answers = [await client.run("drop_start_url", [TAKEN, record], [0, number]) for number in (0, 0, 1, 0)]
+    answers = [await client.run("drop_start_url", names, [0, number]) for number in (0, 0, 1, 0)]
 
     assert answers == [1, 0, 1, 0]
     assert await client.command("LRANGE", TAKEN, 0, -1) == [b"c"]
@@ -115,9 +116,9 @@ async def test_a_removal_repeated_after_a_lost_answer_removes_nothing_more(
 async def test_a_run_that_is_gone_is_not_made_again(client: RedisClient) -> None:
     await client.command("RPUSH", TAKEN, "a")
 
-    assert await client.run("drop_start_url", [TAKEN, keys.run_record("mine")], [0, 0]) == 0
+    assert await client.run("drop_start_url", [TAKEN, DROPPED, keys.run_record("mine")], [0, 0]) == 0
 
-    assert await client.command("EXISTS", keys.run_record("mine")) == 0
+    assert await client.command("EXISTS", keys.run_record("mine"), DROPPED) == 0
 
 
 async def test_a_start_url_that_redis_has_lost_is_admitted_again_and_once(

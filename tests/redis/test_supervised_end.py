@@ -10,7 +10,9 @@ from crawlproj.config import load_config
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
+from crawlproj.runs.membership import Membership
 from crawlproj.supervisor.children import LogFiles
 from crawlproj.supervisor.crawl import Crawl
 from crawlproj.supervisor.plan import Range
@@ -24,7 +26,8 @@ async def run(client: RedisClient) -> Run:
 async def test_a_run_that_is_open_again_is_supervised_again(
     client: RedisClient, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crawl = Crawl(run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path, None))
+    member = Membership(run, ProcessName.of_this(), 1, data="", silent_s=30)
+    crawl = Crawl(member, run, load_config({}), Range(1, 1), {}, LogFiles(tmp_path, None))
     supervised: list[str] = []
 
     async def supervise() -> None:

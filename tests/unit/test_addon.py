@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 from scrapy.settings import Settings
 
 from crawlproj.addon import CrawlprojAddon, wire
+from crawlproj.console import load_command
 
 
 def project(**values: Any) -> Settings:
@@ -27,6 +29,18 @@ def test_a_project_with_the_one_line_gets_our_scheduler_client_and_politeness() 
     assert settings["DOWNLOAD_DELAY"] == 1.0
     assert settings["ROBOTSTXT_OBEY"] is True
     assert settings["COMMANDS_MODULE"] == "crawlproj.commands"
+
+
+def test_commands_of_ours_that_scrapy_starts_there_have_our_defaults_not_scrapys() -> None:
+    command = load_command("run")
+    command.settings = project(ADDONS={"crawlproj.addon.CrawlprojAddon": 300}, DOWNLOAD_DELAY=7)
+    parser = argparse.ArgumentParser()
+    command.add_options(parser)
+
+    command.process_options([], parser.parse_args(["-s", "CRAWL_CHAIN=3"]))
+
+    names = ("ROBOTSTXT_OBEY", "DOWNLOAD_VERIFY_CERTIFICATES", "USER_AGENT", "DOWNLOAD_DELAY", "CRAWL_CHAIN")
+    assert [command.settings[name] for name in names] == [True, True, "crawlproj/0.1", 7, "3"]
 
 
 @pytest.mark.parametrize(

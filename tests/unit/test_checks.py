@@ -52,6 +52,17 @@ def test_a_contact_is_needed_unless_only_some_addresses_are_crawled() -> None:
     )
 
 
+def test_a_seed_that_is_refused_for_its_private_address_asks_for_no_contact() -> None:
+    def fields(*names: str) -> list[str]:
+        problems = checks.crawl_problems(load_config({}), [SeedSource(name) for name in names])
+        return [problem.field for problem in problems]
+
+    assert fields("http://localhost:8000/") == ["seeds"]
+    assert fields("http://localhost:8000/", "http://10.0.0.1/") == ["seeds", "seeds"]
+    assert fields("http://localhost:8000/", "https://a.example/") == ["CRAWL_CONTACT", "seeds"]
+    assert fields("no url") == ["CRAWL_CONTACT", "seeds"]
+
+
 def test_an_unreadable_exclusion_file_is_one_problem(tmp_path: Path) -> None:
     config = load_config({"CRAWL_EXCLUDE_FILE": str(tmp_path / "none")} | CONTACT)
 
@@ -138,6 +149,18 @@ def test_a_directory_of_others_is_refused(tmp_path: Path, mode: int) -> None:
 
     tmp_path.chmod(0o700)
     assert "is not writable for this user, or on a read-only disk" in problem.wrong
+
+
+def test_a_log_that_cannot_be_written_is_found_before_the_run_is_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    problem = checks.log_problem(str(tmp_path / "file" / "logs" / "x.log"))
+
+    assert problem is not None
+    assert (problem.field, problem.exit_code) == ("LOG_FILE", EXIT_STORE)
+    assert f"{tmp_path}/file is not a directory. Choose another file with LOG_FILE." in str(problem)
+    assert checks.log_problem(str(tmp_path / "new" / "x.log")) is None
+    assert checks.log_problem(None) is None
 
 
 def _become_nobody() -> None:

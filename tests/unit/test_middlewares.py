@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -13,7 +11,8 @@ from scrapy.utils.test import get_crawler
 from crawlproj.download.endings import retry_after_s
 from crawlproj.middlewares import DomainFeedback, RetryLater, UserAgentMiddleware
 
-NOW_S = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC).timestamp()
+#: The time by the clock of the server.
+DATE = b"Thu, 01 Jan 2026 12:00:00 GMT"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ NOW_S = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC).timestamp()
     ],
 )
 def test_retry_after_is_read_as_number_or_date(header: bytes, seconds: float | None) -> None:
-    assert retry_after_s(header, NOW_S) == seconds
+    assert retry_after_s(header, DATE) == seconds
 
 
 @pytest.mark.parametrize("middleware", [DomainFeedback, RetryLater])

@@ -32,7 +32,7 @@ def test_everything_a_profile_says_is_in_it(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         """
-        mode = "distributed"
+        mode = "sharded"
         run = "tuesday"
         shards = 3
         parsers = "1..4"
@@ -155,8 +155,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         (SEEDS + 'shards = "2"', 'news.toml: shards = "2": must be a whole number, at least 1.'),
         (SEEDS + 'parsers = "4..1"', 'news.toml: parsers = "4..1": must be a number from 1, or'),
         (SEEDS + "parsers = true", "news.toml: parsers = true: must be a number from 1, or"),
-        (SEEDS + 'mode = "both"', 'news.toml: mode = "both": must be one of single, distributed.'),
-        (SEEDS + 'mode = ["single"]', 'news.toml: mode = ["single"]: must be one of single, distributed.'),
+        (SEEDS + 'mode = "both"', 'news.toml: mode = "both": must be one of single, sharded.'),
+        (SEEDS + 'mode = ["single"]', 'news.toml: mode = ["single"]: must be one of single, sharded.'),
         (SEEDS + 'mode = "single"\nshards = 2', "news.toml: shards = 2: leave it out, or set mode ="),
         (SEEDS + 'run = "a b"', 'news.toml: run = "a b": must be up to 64 letters'),
         (SEEDS + 'scope = "hots"', "news.toml: scope: CRAWL_SCOPE='hots' is not one of its choices."),

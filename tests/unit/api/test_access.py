@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from crawlproj.api.access import MOST_BODY_BYTES, Access, Rates, Tokens, is_loopback
+from crawlproj.api.links import VALID_S, Links
 from crawlproj.api.problems import Refused
 from crawlproj.api.server import check_host
 from crawlproj.config import Config
@@ -38,10 +39,12 @@ async def ask(
     **headers: str,
 ) -> tuple[int, dict[str, str], Any]:
     headers = {"host": "localhost:8080", **headers}
+    path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "method": method,
         "path": path,
+        "query_string": query.encode(),
         "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 1),
     }
@@ -63,7 +66,8 @@ async def ask(
 
 def made(app: Called, host: str = "127.0.0.1", tokens: str = "", **options: Any) -> Access:
     config = Config(api_tokens=tokens or None, **options)
-    return Access(app, config=config, host=host, tokens=Tokens.of(config))
+    known = Tokens.of(config)
+    return Access(app, config=config, host=host, tokens=known, links=Links(known.read))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,39 @@ async def test_the_page_asks_for_the_token_itself_so_it_needs_none() -> None:
     assert (await ask(access, path="/"))[0] == 200
     assert (await ask(access, path="/static/app.js"))[0] == 200
     assert (await ask(access, path="/metrics"))[0] == 401
+
+
+async def test_a_link_is_good_for_its_download_alone_and_for_a_minute() -> None:
+    now_s = 1000.0
+    links = Links([b"r"], lambda: now_s)
+    known = Tokens.of(Config(api_tokens="read r"))
+    access = Access(Called(), config=Config(), host="127.0.0.1", tokens=known, links=links)
+    link, expires_s = links.make("/api/jobs/news/export", {"format": "csv"})
+
+    async def status(path: str, method: str = "GET") -> int:
+        return (await ask(access, method, path))[0]
+
+    assert expires_s == now_s + VALID_S
+    assert await status(link) == 200
+    assert await status(link.replace("csv", "warc")) == 403
+    assert await status(link.replace("news", "olds")) == 403
+    assert await status(link + "0") == 403
+    assert await status(link.partition("&signature=")[0]) == 401
+    assert await status(link.partition("&expires=")[0] + "&signature=") == 403
+    assert await status(link.replace("/export", "/pages")) == 401
+    assert await status(link, "POST") == 401
+    assert (await ask(access, path=Links([b"other"], lambda: now_s).make("/api/jobs/news/export", {})[0]))[
+        0
+    ] == 403
+    now_s += VALID_S
+    assert await status(link) == 403
+
+
+async def test_a_token_that_reads_may_ask_for_a_link() -> None:
+    access = made(Called(), tokens="read r")
+
+    assert (await ask(access, "POST", "/api/jobs/news/export-link", authorization="Bearer r"))[0] == 200
+    assert (await ask(access, "POST", "/api/jobs/news/export-link"))[0] == 401
 
 
 @pytest.mark.parametrize(

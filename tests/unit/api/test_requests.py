@@ -36,6 +36,11 @@ def test_seeds_are_separated_by_spaces_commas_and_lines(given: Any, seeds: list[
     assert list(split_seeds(given)) == seeds
 
 
+@pytest.mark.parametrize("name", ["seeds", "domains", "urls"])
+def test_seeds_may_be_called_domains_or_urls(name: str) -> None:
+    assert plan(**{name: ["example.org"]}).seeds == ["example.org"]
+
+
 def test_a_plan_has_the_options_of_a_run() -> None:
     made = plan(
         seeds="example.org", scope="host", max_depth=3, max_pages=10, delay=2.5, shards=3, parsers="1..2"
@@ -90,6 +95,7 @@ def test_what_is_wrong_is_refused_with_its_field(fields: dict[str, Any], field: 
         {"seeds": "a.org", "shards": 65},
         {"seeds": "a.org", "parsers": "9..1; rm"},
         {"seeds": "a.org", "scope": "list"},
+        {"seeds": "a.org", "domains": "b.org"},
     ],
 )
 def test_there_is_no_field_for_anything_else(fields: dict[str, Any]) -> None:
@@ -102,3 +108,11 @@ def test_a_profile_is_no_way_around_the_delay() -> None:
 
     assert made.options["settings"]["DOWNLOAD_DELAY"] == "2"
     assert made.options["max_pages"] == 1_000_000
+
+
+def test_ten_thousand_domains_are_a_job() -> None:
+    names = [f"d{number}.org" for number in range(10_000)]
+
+    made = plan(seeds="\n".join(names))
+
+    assert made.seeds == names

@@ -8,7 +8,7 @@ from crawlproj.api.app import ROUTERS
 from crawlproj.api.service import Served
 
 #: What may take as long as the client likes.
-LONG = {"/api/jobs/{job}/events", "/api/jobs/{job}/export"}
+LONG = {"/api/jobs/{job}/events", "/api/jobs/{job}/export", "/api/jobs/{job}/export-link"}
 
 
 def test_every_answer_has_a_time_limit_but_streams_and_downloads() -> None:

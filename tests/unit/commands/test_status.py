@@ -62,6 +62,7 @@ STATUS: dict[str, Any] = {
     "redis_full": "",
     "open_files": 90,
     "supervisors": [],
+    "disks": [{"host": "one", "free_bytes": 90_000_000_000}],
     "processes": [
         {"kind": "shard", "name": "0", "host": "one", "pid": 4711, "silent_seconds": 0.0, "pages": 1500}
         | {"pages_per_s": 75.2, "last_error": "disk \x1b[31mfull"}
@@ -99,13 +100,19 @@ def test_processes_are_listed_with_their_last_errors() -> None:
     table = table_of(STATUS)
 
     at = table.index("processes")
-    assert table[at + 2].split() == ["shard", "0", "1,500", "75.2", "-", "-", "-", "-", "4711"]
+    assert table[at + 2].split() == ["shard", "0", "1,500", "75.2", "-", "-", "-", "-", "4711", "on", "one"]
     assert table[at + 3] == "  shard 0: disk �[31mfull"
 
 
 def test_open_descriptors_are_listed_by_kind_where_known() -> None:
     [shard] = STATUS["processes"]
-    supervisor = {"kind": "supervisor", "name": "0", "pid": 12, "descriptors": {"redis": 1, "http": 0}}
+    supervisor = {
+        "kind": "supervisor",
+        "name": "0",
+        "host": "two",
+        "pid": 12,
+        "descriptors": {"redis": 1, "http": 0},
+    }
     processes = {"processes": [shard, shard | {"descriptors": {"redis": 3, "http": 1200}}]}
 
     table = table_of(STATUS | processes | {"supervisors": [supervisor]})
@@ -113,8 +120,8 @@ def test_open_descriptors_are_listed_by_kind_where_known() -> None:
     at = table.index("open descriptors")
     assert [line.split() for line in table[at + 1 : at + 4]] == [
         ["redis", "http", "process"],
-        ["shard", "0", "3", "1,200", "4711"],
-        ["supervisor", "1", "0", "12"],
+        ["shard", "0", "3", "1,200", "4711", "on", "one"],
+        ["supervisor", "1", "0", "12", "on", "two"],
     ]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 
@@ -15,7 +16,9 @@ async def serve() -> AsyncIterator[Serve]:
     running: list[asyncio.Server] = []
     tasks: set[asyncio.Task[None]] = set()
 
-    async def start(answer: bytes | Answer, tls: ssl.SSLContext | None = None) -> RawServer:
+    async def start(
+        answer: bytes | Answer, tls: ssl.SSLContext | None = None, *, window_bytes: int = 0
+    ) -> RawServer:
         server = RawServer()
 
         async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,6 +43,8 @@ async def serve() -> AsyncIterator[Serve]:
                     server.changed.notify_all()
 
         running.append(await asyncio.start_server(visited, "127.0.0.1", 0, ssl=tls))
+        if window_bytes:
+            running[-1].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
         server.port = running[-1].sockets[0].getsockname()[1]
         return server
 

@@ -24,6 +24,7 @@ from crawlproj.config import Config
 from crawlproj.download.connection import DRAIN_BYTES, DRAIN_S, Origin, Peer
 from crawlproj.download.errors import (
     CertificateError,
+    ConnectionLostError,
     ConnectTimeoutError,
     HeaderTimeoutError,
     IdleTimeoutError,
@@ -281,6 +282,19 @@ async def test_a_paced_request_that_met_a_closing_connection_is_put_off(
         await fetch(pool, server.port, is_paced=True)
 
     assert (put_off.value.wait_s, len(server.requests)) == (None, 2)
+
+
+async def test_a_connection_that_ends_within_the_headers_is_called_lost(
+    serve: Serve, new_pool: NewPool
+) -> None:
+    async def answer(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(b"HTTP/1.1 200 OK\r\nContent-Ty")
+
+    server, pool = await serve(answer), new_pool()
+
+    with pytest.raises(ConnectionLostError):
+        await fetch(pool, server.port)
 
 
 async def test_a_request_is_repeated_only_once(serve: Serve, new_pool: NewPool) -> None:
@@ -854,3 +868,65 @@ async def test_over_tls_too_a_body_without_a_length_ends_with_the_connection(
     kept, loss = await fetch(pool, server.port, scheme="https")
 
     assert (kept.body, loss, pool.open_connections) == (b"hello", None, 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("by_scrapy", [False, True], ids=["direct", "by Scrapy's engine"])
+async def test_a_request_aborted_before_it_was_sent_is_never_delivered(
+    serve: Serve, new_pool: NewPool, authority: Authority, scheme: str, by_scrapy: bool
+) -> None:
+    read = bytearray()
+    resume = asyncio.Event()
+
+    async def answer(visit: Visit) -> None:
+        # As behind a link that was cut: what the client writes stays in its kernel.
+        visit.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await resume.wait()
+        visit.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        try:
+            while data := await visit.reader.read(1 << 16):
+                read.extend(data)
+        except ConnectionResetError:
+            pass
+
+    server = await serve(answer, authority.server if scheme == "https" else None, window_bytes=4096)
+    pool = new_pool(header_seconds=0.2)
+    body = b"x" * 16_000_000
+    handler = HttpHandler(Crawler(Spider, {"CRAWL_ALLOW_ADDRESSES": "127.0.0.0/8"}))
+
+    url = f"{scheme}://127.0.0.1:{server.port}/"
+    request = Request(url, method="POST", body=body, meta={"download_timeout": 0.5})
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 16000000\r\n\r\n"
+
+    with pytest.raises((TotalTimeoutError, HeaderTimeoutError)):
+        await (
+            handler.download_request(request)
+            if by_scrapy
+            else fetch(pool, server.port, scheme=scheme, request=head + body, total_s=0.5)
+        )
+    resume.set()
+
+    await server.wait_until(lambda: server.gone == 1)
+    # What the client's kernel still held, some megabytes, was discarded.
+    assert len(read) < 1_000_000
+    await handler.close()
+
+
+async def test_a_kept_connection_is_closed_without_a_reset(serve: Serve, new_pool: NewPool) -> None:
+    ends: list[bytes | Exception] = []
+
+    async def answer(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(HELLO)
+        try:
+            ends.append(await visit.reader.read(1))
+        except ConnectionError as exc:
+            ends.append(exc)
+
+    server, pool = await serve(answer), new_pool()
+    await fetch(pool, server.port)
+
+    await pool.close()
+
+    await server.wait_until(lambda: server.gone == 1)
+    assert ends == [b""]

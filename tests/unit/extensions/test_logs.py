@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from scrapy.settings import Settings
 
+from crawlproj.errors import BadSetting, StoreUnavailable
 from crawlproj.extensions.logs import ProcessLog
 from crawlproj.model.secrets import masked
 
@@ -72,6 +73,18 @@ def test_text_logs_keep_scrapys_lists(written: Callable[..., str]) -> None:
 
     assert "Overridden settings" in text
     assert "Enabled x" in text
+
+
+def test_a_level_that_is_none_is_a_problem_of_that_setting(written: Callable[..., str]) -> None:
+    with pytest.raises(BadSetting, match="LOG_LEVEL='debug' is not a log level"):
+        written(LOG_LEVEL="debug")
+
+
+def test_a_file_that_cannot_be_written_is_named(written: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StoreUnavailable, match=r"Cannot write the log .*file/x.log: .* with LOG_FILE"):
+        written(LOG_FILE=str(tmp_path / "file" / "x.log"))
 
 
 @pytest.mark.parametrize(

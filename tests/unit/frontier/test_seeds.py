@@ -38,6 +38,14 @@ def test_blank_lines_comments_and_a_byte_order_mark_are_skipped() -> None:
     ]
 
 
+def test_a_comment_after_a_seed_is_no_part_of_its_url() -> None:
+    assert parsed("http://a.test/x # the best", "b.example.org\t#second", "http://c.test/#top") == [
+        "http://a.test/x",
+        "https://b.example.org/",
+        "http://c.test/",
+    ]
+
+
 @pytest.mark.parametrize(
     "garbage", ["garbage", "ftp://a.test/", "http://", "mailto:a@b.org", "\x00\x01", "<html>", "http://a b/"]
 )
@@ -69,6 +77,33 @@ def test_an_empty_file_has_no_seeds_and_no_errors(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path, name: str) -> None:
     with pytest.raises(NoSeeds, match=r"Cannot read the seeds file .*: (No such file|Is a directory)"):
         list(read_seeds(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("http://a.test/\n".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
+        (b"\x1f\x8b\x08\x00http://a.test/", "is not a text file; write one URL or domain per line"),
+        (b"\xef\xbb\xbf\r\n<!DOCTYPE html>", "is HTML or XML; write one URL or domain per line"),
+        (b"<?xml version='1.0'?><urlset>", "is HTML or XML"),
+    ],
+)
+def test_a_file_that_is_no_list_is_one_problem(
+    content: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "seeds.txt").write_bytes(content)
+    typed = io.TextIOWrapper(io.BufferedReader(io.BytesIO(content)))  # type: ignore[type-var]  # a raw file
+    monkeypatch.setattr("sys.stdin", typed)
+
+    for name in (str(tmp_path / "seeds.txt"), "-"):
+        with pytest.raises(NoSeeds, match=words):
+            list(SeedSource(name).lines())
+
+
+def test_closed_standard_input_has_no_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+
+    assert list(SeedSource("-").lines()) == []
 
 
 def test_what_a_person_names_is_a_url_a_domain_a_file_or_standard_input(

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def test_a_terminal_gets_text_with_the_process_in_it(logger: logging.Logger) -> 
 
     logger.warning("disk is %s", "full")
 
-    ending = f" news shard 3 {os.getpid()} [crawlproj.tests.lines] WARNING: disk is full\n"
+    process = f"news shard 3 {os.getpid()} on {socket.gethostname()}"
+    ending = f" {process} [crawlproj.tests.lines] WARNING: disk is full\n"
     assert out.getvalue().endswith(ending)
 
 
@@ -63,6 +65,7 @@ def test_everything_else_gets_json_with_the_facts_as_members(logger: logging.Log
         "kind": "shard",
         "number": "3",
         "pid": os.getpid(),
+        "host": socket.gethostname(),
         "domain": "bücher.example",
         "delay_s": 60,
     }

@@ -83,5 +83,5 @@ def test_no_name_is_used_twice_and_no_label_grows_with_the_web() -> None:
     names = [metric.name for metric in metrics if metric.name != "crawlproj_dead_letters_total"]
     assert len(set(names)) == len(names)
     assert {metric.label for metric in metrics} <= {
-        *("", "kind_of", "reason", "level", "change", "decision", "descriptor", "state")
+        *("", "kind_of", "reason", "level", "change", "decision", "descriptor", "state", "host")
     }

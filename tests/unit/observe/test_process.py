@@ -75,6 +75,21 @@ def test_the_rate_is_that_since_the_last_heartbeat(heartbeat: Heartbeat, clock: 
     assert (first["pages_per_s"], second["pages_per_s"]) == (5.0, 40.0)
 
 
+def test_the_cpu_is_that_since_the_last_heartbeat(heartbeat: Heartbeat, clock: Clock) -> None:
+    clock.now_s += 10
+    heartbeat.beat(0)
+    begun_s = time.process_time()
+    while time.process_time() < begun_s + 0.2:
+        pass
+    clock.now_s += 0.4
+    busy = heartbeat.beat(0)
+    clock.now_s += 1
+    idle = heartbeat.beat(0)
+
+    assert 0.5 <= busy["cpu"] < 0.9
+    assert idle["cpu"] < 0.1
+
+
 def test_two_heartbeats_at_once_have_no_rate(heartbeat: Heartbeat) -> None:
     assert heartbeat.beat(50)["pages_per_s"] == 0.0
 

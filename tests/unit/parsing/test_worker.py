@@ -20,7 +20,7 @@ from crawlproj.model.run import RunPaths
 from crawlproj.model.urls import domain_of
 from crawlproj.pages.deadletters import DeadLetters
 from crawlproj.pages.envelope import pack
-from crawlproj.pages.queue import PageQueue
+from crawlproj.pages.queue import PageQueue, read_segments
 from crawlproj.parsing.names import new_parser_name
 from crawlproj.parsing.signals import run_until_signal
 from crawlproj.parsing.worker import Parser
@@ -31,6 +31,7 @@ from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import unfinished
+from tests.waiting import lanes_of
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
 
@@ -90,9 +91,8 @@ async def push(client: RedisClient, *pages: bytes) -> None:
 
 
 async def waiting(client: RedisClient, domain: str) -> list[bytes]:
-    queue = keys.queue_prefix(RUN, partition_of(domain, PARTITIONS)) + f"1:{domain}"
-    entries: list[bytes] = await client.command("LRANGE", queue, 0, -1)
-    return entries
+    lanes = await lanes_of(client, RUN, partition_of(domain, PARTITIONS), domain)
+    return [entry.encode() for entry in lanes[1]]
 
 
 def stored(tmp_path: Path) -> list[str]:
@@ -150,8 +150,8 @@ async def test_segments_hold_no_more_pages_than_they_may_by_a_batch(
 
     await make(CRAWL_PARSE_BATCH=2, CRAWL_SEGMENT_PAGES=4).run()
 
-    sizes = await client.command("HVALS", keys.segments(RUN))
-    assert sorted(sizes) == [b"2", b"4", b"4"]
+    recorded = await read_segments(client, RUN)
+    assert sorted(record.pages for record in recorded.values()) == [2, 4, 4]
     assert len(list(RunPaths(tmp_path, RUN).pages.glob("*.parquet"))) == 3
 
 
@@ -161,7 +161,7 @@ async def test_a_segment_is_committed_when_it_is_old(client: RedisClient, make: 
 
     await make(CRAWL_PARSE_BATCH=1, CRAWL_SEGMENT_SECONDS=0.5, clock=lambda: float(next(ticks))).run()
 
-    assert await client.command("HVALS", keys.segments(RUN)) == [b"1"] * 3
+    assert [record.pages for record in (await read_segments(client, RUN)).values()] == [1] * 3
 
 
 @pytest.mark.parametrize(("limit", "entries"), [(0, [b"4 0 h/x"]), (4, [b"4 0 h/x"]), (3, [])])
@@ -529,8 +529,10 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         read = dying._reading.read
         monkeypatch.setattr(dying._reading, "read", lambda *page: (die_the_second_time(), read(*page))[1])
     elif step == "append":
-        append = dying._segment.append
-        monkeypatch.setattr(dying._segment, "append", lambda *row: (append(*row), die_the_second_time()))
+        append = dying._intakes[None].segment.append
+        monkeypatch.setattr(
+            dying._intakes[None].segment, "append", lambda *row: (append(*row), die_the_second_time())
+        )
     else:
         commit = dying._queue.commit
 
@@ -544,9 +546,9 @@ async def test_a_parser_that_dies_at_any_step_loses_no_page_and_stores_none_twic
         monkeypatch.setattr(dying._queue, "commit", commit_and_die)
     with pytest.raises(PowerCut):
         await dying.run()
-    for lock in dying._segment._locks:
+    for lock in dying._intakes[None].segment._locks:
         os.close(lock)
-    dying._segment._locks = []
+    dying._intakes[None].segment._locks = []
     record = PageQueue(client, RUN)
     await record.reclaim_dead(await record.now_ms() + 60_000, 30_000)
 
@@ -665,7 +667,7 @@ async def test_a_link_is_admitted_again_when_redis_may_have_forgotten_it(
     await parser.run()
 
     other = await RedisClient.open(url=redis_url, data_dir=tmp_path)
-    await other.command("UNLINK", *await other.command("KEYS", "*:p*}:*"))
+    await other.command("UNLINK", *await other.command("KEYS", "*}:p*:*"))
     await other.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     await other.command("RPUSH", keys.pages(RUN), page)
     await other.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawlproj.politeness.outage import Outage
+from crawlproj.politeness.outage import Egress, Outage
 
 
 def fail_all(outage: Outage, count: int, now_s: float = 1.0) -> list[bool]:
@@ -42,3 +42,36 @@ def test_sites_are_blamed_where_none_ever_answered_or_none_for_long() -> None:
     assert not any(fail_all(never, 50))
     assert any(fail_all(long_ago, 50, 1799.0))
     assert not any(fail_all(long_ago, 50, 1801.0))
+
+
+def lost(egress: Egress, domains: int, now_s: float) -> bool:
+    for number in range(domains):
+        egress.failed(f"d{number}.test", f"http://d{number}.test/", now_s)
+    return egress.is_lost(now_s)
+
+
+def test_a_machine_has_lost_the_web_when_a_few_domains_have_failed_for_a_while() -> None:
+    egress = Egress(15.0)
+
+    assert [lost(egress, 3, now_s) for now_s in (0.0, 14.9, 15.0)] == [False, False, True]
+
+
+def test_two_domains_are_too_few_and_an_answer_is_enough() -> None:
+    two, answered = Egress(15.0), Egress(15.0)
+    assert not any(lost(two, 2, now_s) for now_s in (0.0, 100.0))
+
+    lost(answered, 3, 0.0)
+    answered.answered("http://a.test/")
+
+    assert not answered.is_lost(100.0)
+    assert not lost(answered, 3, 101.0)
+
+
+def test_what_answered_before_is_tried_first() -> None:
+    egress = Egress(15.0)
+    lost(egress, 3, 0.0)
+    assert egress.samples == ["http://d0.test/", "http://d1.test/", "http://d2.test/"]
+
+    egress.answered("http://a.test/")
+
+    assert egress.samples == ["http://a.test/"]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from crawlproj.model.records import Lease
-from crawlproj.politeness.pacing import DelayRules, DomainRule, Ending, Pacer, Rest, Trouble
+from crawlproj.politeness.pacing import (
+    MOST_RETRY_AFTER_S,
+    DelayRules,
+    DomainRule,
+    Ending,
+    Pacer,
+    Rest,
+    Trouble,
+)
 
 RULES = DelayRules(
     1.0,
@@ -112,7 +120,9 @@ def test_a_domain_rests_as_long_as_its_answer_asks_for(ended: Ending, fails: int
     [
         (PARKING, Ending(503), 1, Rest(10.0)),
         (PARKING, Ending(503), 2, Rest(1000.0, "failures")),
-        (PARKING, Ending(error="dns"), 7, Rest(1000.0, "failures")),
+        (PARKING, Ending(error="dns"), 3, Rest(2000.0, "failures")),
+        (PARKING, Ending(error="dns"), 7, Rest(32_000.0, "failures")),
+        (PARKING, Ending(error="dns"), 900, Rest(MOST_RETRY_AFTER_S, "failures")),
         (PARKING, Ending(429, retry_after_s=2000.0), 2, Rest(2000.0, "failures")),
         (PARKING, Ending(200), 2, Rest(1.0)),
         (PARKING, Ending(500), 2, Rest(1.0)),
@@ -334,6 +344,37 @@ def test_failures_in_a_row_are_counted_by_site_and_ended_by_an_answer() -> None:
     leases = in_turn(line_of(8), *answers)
 
     assert [one.fails for one in leases] == [1, 2, 2, 3, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("fetched", "answers", "parked_at"),
+    [
+        (0, [], 3),
+        (0, [Ending(200)], 6),
+        (0, [Ending(503)], 6),
+        (7, [], 6),
+    ],
+)
+def test_a_domain_that_was_never_reached_is_parked_sooner(
+    fetched: int, answers: list[Ending], parked_at: int
+) -> None:
+    rules = replace(PARKING, give_up=6, max_backoff_s=20.0)
+    pacer = Pacer(rules)
+    first = Lease.from_token(b"1 1 a.test 0 0 s/1", 0, 1, fetched=fetched)
+    for one in (first, *(lease("a.test", number) for number in range(2, 9))):
+        pacer.add(one, 0.0)
+    failing = [*(ended for ended in answers if ended.hurts_site), *[Ending(error="dns")] * 7]
+
+    ends: list[tuple[float, str]] = []
+    for ended in [ended for ended in answers if not ended.hurts_site] + failing:
+        taken = pacer.take(1000.0 * len(ends))
+        assert taken is not None
+        ends.append(pacer.ended(taken, ended, 1000.0 * len(ends)))
+        if ended.hurts_site and ends[-1][1]:
+            break
+
+    answered = len(answers) - sum(ended.hurts_site for ended in answers)
+    assert (len(ends) - answered, ends[-1][1]) == (parked_at, "failures")
 
 
 def test_a_domain_that_throttles_us_has_its_delay_doubled_and_brought_back_step_by_step() -> None:

@@ -13,12 +13,13 @@ from crawlproj.errors import RequestNotSerialisable
 from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate, Lease
 from crawlproj.shard.kept import KeptRequests, is_kept, is_unpaced
+from crawlproj.shard.requests import Marks
 
 WHY = RequestNotSerialisable("its callback is a lambda")
 
 
 def kept_requests(*, is_ours: bool = True) -> KeptRequests:
-    return KeptRequests(RequestFingerprinter(get_crawler()), lambda url: is_ours)
+    return KeptRequests(Marks(RequestFingerprinter(get_crawler())), lambda url: is_ours)
 
 
 def lease_of(candidate: Candidate | None) -> Lease:

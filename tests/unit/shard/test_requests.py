@@ -16,7 +16,7 @@ from scrapy.utils.test import get_crawler
 
 from crawlproj.errors import RequestNotSerialisable
 from crawlproj.model.extra import Extra
-from crawlproj.shard.requests import candidate_of, decode_request, encode_request
+from crawlproj.shard.requests import Marks, candidate_of, decode_request, encode_request
 
 
 class Shop(Spider):
@@ -171,13 +171,10 @@ def test_a_request_whose_class_has_no_place_in_a_module_is_refused(spider: Shop)
 
 def test_a_request_that_is_not_filtered_has_a_mark_of_its_own(spider: Shop) -> None:
     crawler = get_crawler(Shop)
-    fingerprinter = RequestFingerprinter(crawler)
+    marks = Marks(RequestFingerprinter(crawler))
 
     filtered, free = (
-        {
-            candidate_of(Request("https://a.test/", dont_filter=free), spider, fingerprinter).mark
-            for _ in "123"
-        }
+        {candidate_of(Request("https://a.test/", dont_filter=free), spider, marks).mark for _ in "123"}
         for free in (False, True)
     )
 
@@ -187,17 +184,29 @@ def test_a_request_that_is_not_filtered_has_a_mark_of_its_own(spider: Shop) -> N
 def test_a_start_request_is_admitted_once_by_all_shards_and_restarts_and_its_copies_are_not_it(
     spider: Shop,
 ) -> None:
-    fingerprinter = RequestFingerprinter.from_crawler(get_crawler())
+    one, other = (Marks(RequestFingerprinter.from_crawler(get_crawler())) for _ in range(2))
 
-    def mark(**meta: object) -> int:
+    def mark(process: Marks, **meta: object) -> int:
         request = Request("https://a.test/", dont_filter=True, meta=meta)
-        return candidate_of(request, spider, fingerprinter).mark
+        return candidate_of(request, spider, process).mark
 
-    started = mark(is_start_request=True)
-    plain = candidate_of(Request("https://a.test/"), spider, fingerprinter).mark
+    # Twice the same: both are fetched, as in Scrapy.
+    started = [mark(one, is_start_request=True) for _ in range(2)]
+    plain = candidate_of(Request("https://a.test/"), spider, one).mark
 
-    assert mark(is_start_request=True) == started != plain
+    assert [mark(other, is_start_request=True) for _ in range(2)] == started
     # A callback that copies the meta of its response, or a retry.
-    copies = {mark(is_start_request=True, crawl_settlement=None) for _ in range(2)}
-    others = {mark() for _ in range(2)}
-    assert len({started, plain, *copies, *others}) == 6
+    copies = {mark(one, is_start_request=True, crawl_settlement=None) for _ in range(2)}
+    others = {mark(one) for _ in range(2)}
+    assert len({*started, plain, *copies, *others}) == 7
+
+
+def test_of_too_many_start_requests_equal_ones_are_one(spider: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawlproj.shard.requests._MOST_STARTS", 1)
+    marks = Marks(RequestFingerprinter.from_crawler(get_crawler()))
+
+    def mark(path: str) -> int:
+        request = Request(f"https://a.test/{path}", dont_filter=True, meta={"is_start_request": True})
+        return candidate_of(request, spider, marks).mark
+
+    assert len({mark("a"), mark("a"), mark("b"), mark("b")}) == 3

@@ -12,6 +12,7 @@ import pytest
 from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.storage import read_pages
 from crawlproj.storage.query import QueryResult
+from crawlproj.storage.reader import runs_with
 from crawlproj.storage.sink import SINKS
 
 if TYPE_CHECKING:
@@ -113,6 +114,14 @@ def test_hidden_files_and_open_segments_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "p-1-000001.parquet.part").write_bytes(b"half")
 
     assert list(read_pages(tmp_path)) == []
+
+
+def test_a_run_that_has_only_open_segments_has_no_pages_yet(tmp_path: Path) -> None:
+    for run, name in (("opened", "host-1-rab-000001.parquet.part"), ("old", "host-1-rab-000001.parquet")):
+        (tmp_path / "runs" / run / "pages").mkdir(parents=True)
+        (tmp_path / "runs" / run / "pages" / name).touch()
+
+    assert runs_with("pages", [tmp_path]) == ["old"]
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:

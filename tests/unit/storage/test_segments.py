@@ -372,10 +372,10 @@ async def test_a_full_disk_is_logged_with_its_path_and_writing_resumes_when_ther
         await write_a_lot()
     writer.discard()
     with pytest.raises(StoreUnavailable, match=f"{pages}.*No space left on device"):
-        writer.check_room()
+        await writer.check_room()
     left, recorded = names(pages), dict(record.segments)
     ballast.unlink()
-    writer.check_room()
+    await writer.check_room()
     writer.append(*a_page("http://a.test/1"))
     await writer.commit(record)
 
@@ -407,12 +407,13 @@ async def test_a_missing_directory_is_logged_and_writing_resumes_once_it_can_be_
     (tmp_path / "runs").write_bytes(b"a file in its place")
     writer = SegmentWriter(pages, "p", ALL)
 
-    for attempt in (writer.check_room, lambda: writer.append(*a_page())):
-        with pytest.raises(StoreUnavailable, match=str(tmp_path / "runs")):
-            attempt()
-        writer.discard()
+    with pytest.raises(StoreUnavailable, match=str(tmp_path / "runs")):
+        await writer.check_room()
+    with pytest.raises(StoreUnavailable, match=str(tmp_path / "runs")):
+        writer.append(*a_page())
+    writer.discard()
     (tmp_path / "runs").unlink()
-    writer.check_room()
+    await writer.check_room()
     writer.append(*a_page("http://a.test/1"))
     await writer.commit(record)
 
@@ -450,7 +451,7 @@ async def test_a_directory_that_turns_read_only_after_the_record_gets_its_names_
     writer.discard()
     before = urls(read_only)
     remount(read_only, "rw")
-    writer.check_room()
+    await writer.check_room()
 
     assert before == []
     assert urls(read_only) == ["http://a.test/1"]

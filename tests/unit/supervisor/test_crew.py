@@ -29,6 +29,7 @@ class FakeProcess:
     name: str
     pid: int
     code: int | None = None
+    cpu_s: float = 0.5
     signals: list[int] = field(default_factory=list)
 
     def poll(self) -> int | None:
@@ -62,6 +63,8 @@ class Supervisor:
         self.messages: list[str] = []
         self.now_s = 1000.0
         self.shards, self.parsers = 0, 0
+        #: Those given to us; None: all.
+        self.numbers: set[int] | None = None
         #: Shard numbers held by processes that are not ours, and those of ours that do not renew theirs.
         self.others: dict[int, Holder] = {}
         self.silent: set[int] = set()
@@ -91,7 +94,7 @@ class Supervisor:
         """Look once, *after_s* later."""
         self.now_s += after_s
         ended = self.crew.take_exits()
-        self.crew.maintain_shards(ended, self._read_map(), self.shards, self.now_s)
+        self.crew.maintain_shards(ended, self._read_map(), self._numbers(), self.now_s)
         self.crew.maintain_parsers(ended, self.parsers, self.now_s)
         self.crew.kill_overdue(self.now_s)
 
@@ -100,6 +103,9 @@ class Supervisor:
         while seconds > 0:
             self.look(min(seconds, LOOK_S))
             seconds -= LOOK_S
+
+    def _numbers(self) -> set[int]:
+        return set(range(self.shards)) if self.numbers is None else self.numbers
 
     def _read_map(self) -> RunMap:
         alive = dict(self.others)
@@ -313,7 +319,7 @@ def test_a_number_held_by_a_dead_process_of_this_machine_is_free(supervisor: Sup
     dead = replace(ProcessName.of_this(), started="before")
     run_map = RunMap(1, "running", {0: Holder(dead, renewed_ms=0)})
 
-    supervisor.crew.maintain_shards({}, run_map, 1, supervisor.now_s)
+    supervisor.crew.maintain_shards({}, run_map, [0], supervisor.now_s)
 
     assert supervisor.running == ["shard 0"]
 
@@ -428,3 +434,17 @@ def test_every_child_gets_its_run_and_the_settings(tmp_path: Path) -> None:
 
     assert arguments["shard 0"][:5] == ["crawl", "web", "-ashard=0", "-arun=web", "--set=DOWNLOAD_DELAY=0"]
     assert arguments["parser 0"][:4] == ["parser", "--run", "web", "--set=DOWNLOAD_DELAY=0"]
+
+
+def test_the_cpu_time_of_processes_that_have_ended_is_kept_by_role(supervisor: Supervisor) -> None:
+    supervisor.shards, supervisor.parsers = 2, 1
+    supervisor.look()
+    for name in ("shard 0", "shard 1", "parser 0"):
+        supervisor.process(name).code = 1
+    supervisor.look()
+    supervisor.look_for(2)
+
+    supervisor.process("shard 0").code = 0
+    supervisor.look()
+
+    assert supervisor.crew.cpu_s == {"shard": 1.5, "parser": 0.5}

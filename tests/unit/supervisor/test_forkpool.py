@@ -192,3 +192,24 @@ def _leaves(pid: int) -> bool:
         return True
     with os.fdopen(process):
         return bool(select.select([process], [], [], 20)[0])
+
+
+def test_the_cpu_time_of_a_process_includes_that_of_its_children(tmp_path: Path) -> None:
+    printed = outcome_of(
+        """
+if turn is not None:
+    pid = os.fork()
+    if pid == 0:
+        while time.process_time() < 0.2:
+            pass
+        os._exit(0)
+    os.waitpid(pid, 0)
+    sys.exit(0)
+process = forkpool.start("shard 0", [], Path(sys.argv[1]))
+print(process.cpu_s, wait(process), process.cpu_s >= 0.2)
+forkpool.close()
+""",
+        tmp_path,
+    )
+
+    assert printed == "0.0 0 True\n"

@@ -12,7 +12,14 @@ from crawlproj.errors import (
     EXIT_USAGE,
     BadArgument,
 )
-from crawlproj.supervisor.plan import Range, Restarts, amount_from, numbers_to_start, parsers_from
+from crawlproj.supervisor.plan import (
+    Range,
+    Restarts,
+    amount_from,
+    arguments_from,
+    longest_pause_s,
+    parsers_from,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +90,22 @@ def test_what_may_change_is_tried_again(code: int) -> None:
     assert Restarts().after_death(code, lived_s=0.5, now_s=0.0)
 
 
-def test_one_supervisor_takes_every_number_of_its_run() -> None:
-    assert numbers_to_start(3, 3, ours=[], elsewhere=[]) == [0, 1, 2]
-    assert numbers_to_start(4, 4, ours=[0, 1], elsewhere=[]) == [2, 3]
+def test_a_supervisor_looks_at_a_young_run_often_and_at_an_old_one_seldom() -> None:
+    assert longest_pause_s(0.0) == longest_pause_s(1.0) == 0.3
+    assert longest_pause_s(5.0) == 1.0
+    assert longest_pause_s(3600.0) > 60
 
 
-def test_a_number_that_is_alive_elsewhere_is_left_alone() -> None:
-    assert numbers_to_start(3, 3, ours=[0], elsewhere=[2]) == [1]
-
-
-def test_a_joining_supervisor_takes_the_highest_free_numbers_and_no_more_than_it_is_ready_for() -> None:
-    assert numbers_to_start(4, 2, ours=[], elsewhere=[0]) == [2, 3]
-    assert numbers_to_start(4, 2, ours=[2, 3], elsewhere=[0]) == []
-
-
-def test_a_number_beyond_those_of_the_run_does_not_count() -> None:
-    assert numbers_to_start(2, 2, ours=[3], elsewhere=[]) == [0, 1]
+@pytest.mark.parametrize(
+    ("pairs", "spider", "words"),
+    [
+        (["url"], "docs", "-a url: write -a NAME=VALUE"),
+        (["url=x"], None, "-a url=x: .* name it with --spider"),
+        (["run=x"], "docs", "-a run is given to each shard"),
+    ],
+)
+def test_an_argument_that_a_spider_would_not_get_is_refused(
+    pairs: list[str], spider: str | None, words: str
+) -> None:
+    with pytest.raises(BadArgument, match=words):
+        arguments_from(pairs, spider)

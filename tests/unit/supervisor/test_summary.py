@@ -42,13 +42,21 @@ def test_a_run_without_failures_says_where_its_pages_are() -> None:
     ]
 
 
+def test_a_run_that_could_not_be_ended_is_not_said_to_run() -> None:
+    [first, *_] = summary_of(status(state="running", waiting=904)).splitlines()
+
+    assert first.startswith("interrupted after 3.5 s with 904 URLs waiting")
+
+
 def test_pages_that_other_machines_have_stored_are_not_said_to_be_here() -> None:
     assert summary_of(status(pages_elsewhere=2)).splitlines()[1:] == [
-        "1 pages are in data/runs/news/pages, 2 elsewhere: on other machines, or moved"
+        "1 pages are in data/runs/news/pages, 2 elsewhere; to copy them: scrapy gather --run news"
     ]
     assert summary_of(
         status(pages_elsewhere=2, spider="docs", items=7, items_directory="data/runs/docs/items")
-    ).splitlines()[1:] == ["7 items are in data/runs/docs/items and elsewhere: on other machines, or moved"]
+    ).splitlines()[1:] == [
+        "7 items are in data/runs/docs/items and elsewhere; to copy them: scrapy gather --run news"
+    ]
 
 
 def test_the_three_commonest_failures_come_with_what_would_help() -> None:

@@ -99,8 +99,8 @@ def test_every_process_has_a_line_and_missing_figures_are_a_dash() -> None:
     assert drawn(with_processes(SHARD, PARSER), 80)[4:] == [
         "",
         "         pages  pages/s  in flight  buffered  memory  files  process",
-        "shard 0  1,500     75.2         16        48  131 MB     60  4711",
-        "parser       -        -          -         -       -      -  4712",
+        "shard 0  1,500     75.2         16        48  131 MB     60  4711 on one",
+        "parser       -        -          -         -       -      -  4712 on one",
     ]
 
 
@@ -114,7 +114,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert len(lines) == 10
 
 
-def test_processes_of_several_machines_are_shown_with_their_host() -> None:
+def test_processes_are_shown_with_their_host() -> None:
     rows = process_lines([SHARD, PARSER | {"host": "two"}])
 
     assert [row.rpartition("  ")[2] for row in rows] == ["process", "4711 on one", "4712 on two"]
@@ -123,7 +123,7 @@ def test_processes_of_several_machines_are_shown_with_their_host() -> None:
 def test_a_process_without_a_heartbeat_is_shown_as_silent() -> None:
     [_, row] = process_lines([SHARD | {"silent_seconds": 42.0}])
 
-    assert row.endswith("4711, silent for 42 s")
+    assert row.endswith("4711 on one, silent for 42 s")
 
 
 def test_the_last_errors_are_shown_without_control_characters() -> None:
