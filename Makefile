@@ -6,6 +6,7 @@
 #   make quick                     while you edit: most tests, in half a minute
 #   make test                      check, then every test, also on stock Scrapy, as a plain user, on the newest Python
 #   make chaos                     a crawl under faults by a seed, judged: make chaos SEED=1 PAGES=20000
+#   make containers                docker-compose.yml with a real engine: built, scaled, killed, upgraded
 #   make wheel                     a wheel in dist/, to install elsewhere with pip
 #   make bench                     the whole job on real pages beside its peers; benchmarks/README.md
 #
@@ -35,20 +36,27 @@ READER := crawlproj/parsing/_reader.abi3.so
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help crawl serve quick test test-all test-stock test-user test-newest check chaos bench wheel fmt lock clean
+.PHONY: help crawl serve quick test test-crawls test-code test-stock test-user test-newest check chaos containers bench wheel fmt lock clean
 
 help:
 	@sed -n '/^#   make/s/^#   //p' Makefile
 	@echo 'make check | bench | fmt | lock | clean'
 
+# URLs have characters that mean something to the shell, such as "&". Names of files are left to it: ~/seeds.txt, *.txt.
+quoted = '$(subst ','\'',$(1))'
+QUOTED_SEEDS = $(foreach seed,$(SEEDS),$(if $(findstring ://,$(seed)),$(call quoted,$(seed:'%'=%)),$(seed)))
+# Without seeds a simulated web would be crawled.
+MISSPELT = $(firstword $(foreach name,SEED seeds seed URL URLS contact,$(if $(filter command,$(origin $(name))),$(name))))
+
 crawl: $(CRAWL_READY) $(READER)
-	$(BIN)/scrapy run $(if $(SEEDS),$(SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
+	$(if $(MISSPELT),$(error There is no $(MISSPELT)=...; write SEEDS=... CONTACT=...))
+	$(BIN)/scrapy run $(if $(SEEDS),$(QUOTED_SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s $(call quoted,CRAWL_CONTACT=$(CONTACT))) $(ARGS)
 
 serve: $(CRAWL_READY) $(READER)
-	$(BIN)/scrapy serve --host $(HOST) --port $(PORT) --data $(DATA) $(if $(CONTACT),-s CRAWL_CONTACT=$(CONTACT)) $(ARGS)
+	$(BIN)/scrapy serve --host $(HOST) --port $(PORT) --data $(DATA) $(if $(CONTACT),-s $(call quoted,CRAWL_CONTACT=$(CONTACT))) $(ARGS)
 
-# Four at once, a file each: many tests wait most of the time.
-AT_ONCE = 4
+# Several at once, a file each: many tests wait most of the time.
+AT_ONCE = 6
 PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 
 # All but what takes longest or changes seldom: crawls, shards that wait for each other or for Redis, limits of the
@@ -64,14 +72,23 @@ quick: $(DEV_READY) $(READER)
 	$(BIN)/ruff format --check .
 	$(PYTEST) -q --hypothesis-profile quick $(if $(ARGS),$(ARGS),tests/unit tests/redis tests/house $(LONG:%=--ignore-glob '%'))
 
-test: $(if $(ARGS),check,test-all test-stock test-user test-newest)
-	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
+# Crawls wait most of the time, and the rest is what the machine does meanwhile.
+test: check
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(BIN)/python .ci/beside.py test-crawls test-code+test-newest+test-stock+test-user)
 
-test-all: check
+# Whole crawls, most of them with real processes that are killed.
+test-crawls: $(DEV_READY) $(READER)
 	@.ci/browser
-	$(PYTEST) tests
+	$(PYTEST) $(CRAWLS)
+CRAWLS = tests/e2e tests/cluster tests/machines tests/containers
 
-# The other ways of `make test` run only the tests that could differ.
+# Everything else.
+test-code: AT_ONCE = 2
+test-code: $(DEV_READY) $(READER)
+	$(PYTEST) tests $(CRAWLS:%=--ignore=%)
+
+# The other ways run only the tests that could differ.
+test-stock: AT_ONCE = 3
 
 # Every request through Scrapy's own engine.
 test-stock: $(DEV_READY) $(READER)
@@ -96,6 +113,10 @@ check: $(DEV_READY) $(READER)
 # A seeded schedule of faults on the simulated web; ARGS="--only kill,stop" chooses kinds, --help lists them.
 chaos: $(DEV_READY) $(READER)
 	$(BIN)/python -m tests.chaos --seed $(SEED) --pages $(PAGES) $(ARGS)
+
+# Minutes. Where no image registry is reached, deploy/base-images makes the base images first.
+containers: $(DEV_READY) $(READER)
+	CRAWL_CONTAINERS=1 $(BIN)/python -m pytest tests/containers
 
 bench: $(DEV_READY) $(READER)
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -145,14 +166,14 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(CRAWL_READY): requirements.txt | $(BIN)/python
-	@$(INSTALL) requirements.txt
+	@$(INSTALL) --uv requirements.txt
 	@$(BUNDLED_REDIS)
 	@touch $@
 
 # The dev lock holds the crawl's lock, pin for pin, so one install serves both.
 $(DEV_READY): requirements-dev.txt requirements-loading.txt requirements.txt | $(BIN)/python
-	@$(INSTALL) requirements-dev.txt
-	@$(INSTALL) requirements-loading.txt --no-deps --upgrade --target $(VENV)/loading
+	@$(INSTALL) --uv requirements-dev.txt
+	@$(INSTALL) --uv requirements-loading.txt --no-deps --upgrade --target $(VENV)/loading
 	@$(BUNDLED_REDIS)
 	@touch $(CRAWL_READY) $@
 
