@@ -57,7 +57,7 @@ serve: $(CRAWL_READY) $(READER)
 
 # Several at once, a file each: many tests wait most of the time.
 AT_ONCE = 6
-PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder --durations=12
 
 # All but what takes longest or changes seldom: crawls, shards that wait for each other or for Redis, limits of the
 # parser, the simulated web, reports, import contracts. Fewer examples of each property. What is left hardly waits, and

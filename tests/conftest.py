@@ -19,6 +19,7 @@ from crawlproj.parsing import worker
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.servers import OLDEST_VERSION, find_servers, newest_that_reads
 from crawlproj.storage.objects import store_at
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 from tests.stores import FaultyProxy, S3Server, environment
 
@@ -33,8 +34,6 @@ hypothesis.settings.load_profile("shared machine")
 
 # How every run of the tests is held.
 pytest_plugins = ["tests.leftovers", "tests.shuffle", "tests.skips"]
-
-READY_S = 20.0
 
 
 def pytest_configure() -> None:
@@ -74,7 +73,7 @@ class RedisServer:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self._listens():
             assert self.process.poll() is None, (self.folder / "redis.log").read_text()
             assert time.monotonic() < deadline, "redis-server did not start"

@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from tests.patience import PATIENCE_S
+
 SERVER = Path(sys.executable).with_name("moto_server")
 BUCKET = "bucket"
-_READY_S = 60.0
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:(\d+)")
 _CHUNK_BYTES = 1 << 16
 
@@ -31,14 +32,14 @@ class S3Server:
                 stdout=output,
                 stderr=output,
             )
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + PATIENCE_S
         while not (match := _ADDRESS.search(log.read_bytes())):
             assert self._process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, "the S3 server did not start"
             time.sleep(0.01)
         self.port = int(match[1])
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request, timeout=_READY_S).close()
+        urllib.request.urlopen(request, timeout=PATIENCE_S).close()
 
     def stop(self) -> None:
         self._process.kill()

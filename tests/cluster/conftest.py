@@ -16,10 +16,10 @@ import pytest
 
 from crawlproj.redisio.client import RedisClient
 from tests.cluster.servers import ClusterOfServers
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 PROJECT = Path(__file__).parents[2]
-PATIENCE_S = 120.0
 
 #: Quick versions of what is minutes in a real crawl.
 QUICK = {

@@ -13,15 +13,15 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tests.conftest import redis_server
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 SLOTS = 16384
-READY_S = 30.0
 #: How long a silent node is waited for, in ms.
 NODE_TIMEOUT_MS = 1000
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = READY_S) -> Any:
+def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
     """Wait until *condition* is true, however long its servers do not answer."""
     deadline = time.monotonic() + limit_s
     while True:

@@ -19,6 +19,7 @@ from crawlproj.redisio.scripts import Scripts
 from crawlproj.runs import Run
 from tests.cluster.conftest import MakeCluster
 from tests.cluster.servers import ClusterOfServers, Node, until
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 RUN = "web"
@@ -132,7 +133,7 @@ async def test_messages_reach_subscribers_of_every_node(client: RedisClient) -> 
         for subscription in (first, second):
             assert await anext(subscription) is None
         await client.command("PUBLISH", "c", "now")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             heard = [await anext(subscription) for subscription in (first, second)]
 
     assert heard == [(b"c", b"now")] * 2

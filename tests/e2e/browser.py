@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _ANSWER_S = 30.0
-_PATIENCE_S = 60.0
 #: Chromium reads requests from descriptor 3 and writes to 4. Moved up first: the pipe may be at 3 or 4.
 _ON_3_AND_4 = """
 import fcntl, os, sys
@@ -156,7 +157,7 @@ class Browser:
         assert "exceptionDetails" not in answer, (expression, answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def wait_for(self, condition: str, within_s: float = _PATIENCE_S) -> None:
+    def wait_for(self, condition: str, within_s: float = PATIENCE_S) -> None:
         """Wait until an expression is true in the page; one that fails, on a page half loaded, is not."""
         deadline = time.monotonic() + within_s
         while not self.evaluate(f"(() => {{ try {{ return Boolean({condition}); }} catch {{ }} }})()"):

@@ -32,10 +32,9 @@ from crawlproj.simweb.spec import WorldSpec
 from crawlproj.simweb.timing import Rules
 from crawlproj.storage import read_pages
 from tests.e2e.warm import WarmProcess, WarmPython
+from tests.patience import PATIENCE_S
 
 PROJECT = Path(__file__).parents[2]
-#: Longer than anything takes here, on a machine that does other things besides.
-PATIENCE_S = 90.0
 
 #: Quick versions of what is minutes in a real crawl.
 QUICK = {

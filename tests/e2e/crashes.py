@@ -14,8 +14,8 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.simweb.timing import Rules
-from tests.e2e.conftest import Crew, Process
-from tests.e2e.dying import Crash, killed_at
+from tests.e2e.conftest import Crew, Process, wait_until
+from tests.e2e.dying import Crash, count_deaths, killed_at
 
 PARTITIONS = 16
 #: Redirects that lead where no link does, rules in robots.txt, and two domains that answer nothing but that.
@@ -113,13 +113,21 @@ def start(crew: Crew, case: Case, deaths: Path) -> Process:
     return dying
 
 
+def wait_through(dying: Process, deaths: Path) -> int:
+    """Return the exit code; each death may take as long as another test's end."""
+    while dying.is_running:
+        died = count_deaths(deaths)
+        wait_until(lambda died=died: not dying.is_running or count_deaths(deaths) > died, f"death {died + 1}")
+    return dying.wait()
+
+
 def crawl_while_dying(case: Case, crew: Crew, redis_url: str, deaths: Path) -> None:
     """Kill a process at all points of *case*: nothing is lost or stored twice, and the crawl stays polite."""
     crew.environment = {"REDIS_URL": redis_url}
     prepare(redis_url, crew)
 
     dying = start(crew, case, deaths)
-    code = dying.wait()
+    code = wait_through(dying, deaths)
     died_at = deaths.read_text().split()
     assert (died_at, code) == ([crash.point for crash in case.plan], 0), dying.log[-3000:]
     crew.finish()

@@ -51,6 +51,7 @@ class Crash:
 
 def killed_at(plan: Sequence[Crash], deaths: Path) -> list[str]:
     """Return what to put before a scrapy command that is to die as in *plan*."""
+    deaths.touch()
     return [sys.executable, "-m", __name__, str(deaths), " ".join(map(str, plan))]
 
 
@@ -90,7 +91,6 @@ def main(deaths: Path, plan: Sequence[Crash], arguments: Sequence[str]) -> int:
         import_module(name)
     # A child whose parent was killed is ours to bury.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    deaths.touch()
     while True:
         before = count_deaths(deaths)
         pid = os.fork()

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crawlproj.redisio import embedded
-from tests.e2e.conftest import PATIENCE_S, PROJECT, QUICK, wait_until
+from tests.e2e.conftest import PROJECT, QUICK, wait_until
+from tests.patience import PATIENCE_S
 
 TOKEN = "correct-horse"
 

@@ -19,8 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 #: Longer than any command takes here, on a machine that does other things besides.
-_PATIENCE_S = 60.0
 _BLOCK = re.compile(r"^```console(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ENDED = r"((?:.*\n)*?)exit-code (\d+)\n"
 _CTRL_C = "^C"
@@ -108,7 +109,7 @@ class Terminal:
 
     def _read_until(self, pattern: str, what: str) -> re.Match[str]:
         """Wait until what is printed next begins with *pattern*, and take that as read."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             text = self._log.read_text("utf-8", errors="replace")[self._read :]
             if found := re.match(pattern, text):

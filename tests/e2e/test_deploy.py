@@ -34,10 +34,11 @@ from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
 from tests.composefile import PROJECT, command_of, read_compose, read_yaml
 from tests.conftest import redis_server
-from tests.e2e.conftest import PATIENCE_S, QUICK, wait_until
+from tests.e2e.conftest import QUICK, wait_until
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 DELAY_S = 0.2
 PASSWORD = "f00dcafe"

@@ -17,7 +17,7 @@ from tests.e2e.terminals import follow
 from tests.ports import HeldPorts
 
 # All documents together, before the first test.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 PROJECT = Path(__file__).parents[2]
 DOCUMENTS = [

@@ -400,7 +400,7 @@ class Mine(Spider):
         yield {"url": response.url}
 """)
 
-    assert process.wait(within_s=30) == 0, process.log
+    assert process.wait() == 0, process.log
 
     assert items() == [{"url": f"{echo.url}/fine"}]
     assert error_lines(process.log) == []

@@ -15,6 +15,7 @@ import pytest
 
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -46,7 +47,7 @@ class Installed:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr

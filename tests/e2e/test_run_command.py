@@ -20,7 +20,8 @@ import pytest
 from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN, EXIT_STORE
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PATIENCE_S, PROJECT
+from tests.e2e.conftest import PROJECT
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -316,7 +317,7 @@ def test_seeds_come_from_standard_input_and_the_limit_of_a_domain_is_kept(
         input=seeds,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -18,8 +18,9 @@ import pytest
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PATIENCE_S, wait_until
+from tests.e2e.conftest import wait_until
 from tests.e2e.server import Server, Site, kill_all, site_in
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +42,7 @@ def job_for(simweb: SimwebProcess, **fields: Any) -> dict[str, Any]:
 
 
 def first_events(server: Server, job: str, count: int) -> list[dict[str, Any]]:
-    connection = HTTPConnection(server.host, server.port, timeout=30)
+    connection = HTTPConnection(server.host, server.port, timeout=PATIENCE_S)
     connection.request("GET", f"/api/jobs/{job}/events")
     response = connection.getresponse()
     assert response.getheader("Content-Type") == "text/event-stream; charset=utf-8"

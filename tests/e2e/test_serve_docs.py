@@ -15,6 +15,7 @@ import pytest
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.server import site_in
+from tests.patience import PATIENCE_S
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 pytestmark = pytest.mark.e2e
@@ -39,7 +40,13 @@ def test_the_examples_work_as_written(tmp_path: Path) -> None:
 
         def run(*words: str) -> str:
             done = subprocess.run(
-                words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False
+                words,
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout

@@ -43,7 +43,6 @@ def roles(scrapyd: Scrapyd, job: str) -> set[str]:
 
 
 # Eight processes start one after the other, each with Python, Scrapy and a poll of scrapyd.
-@pytest.mark.timeout(300)
 def test_a_job_runs_grows_and_is_mended_on_scrapyd(site: Site, scrapyd: Scrapyd, tmp_path: Path) -> None:
     secret = scrapyd.url.replace("://", "://me:hunter2@")
     spec = WorldSpec.calm(domains=8, pages_per_domain=25)

@@ -31,6 +31,7 @@ from crawlproj.simweb.graph import World
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.render import body
 from crawlproj.simweb.spec import WorldSpec
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +56,7 @@ class Response:
         self.complete = True
 
 
-async def fetch(url: str, *headers: str, method: str = "GET", patience_s: float = 5) -> Response:
+async def fetch(url: str, *headers: str, method: str = "GET", patience_s: float = PATIENCE_S) -> Response:
     """One request on a connection of its own; returns what arrived until it ended or patience did."""
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -312,7 +313,7 @@ async def test_pipelined_requests_are_answered_in_order(faulty: SimwebProcess) -
     last = f"GET {paths[2]} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
     writer.write("".join(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n" for path in paths[:2]).encode())
     writer.write(last.encode())
-    raw = await asyncio.wait_for(reader.read(), 5)
+    raw = await asyncio.wait_for(reader.read(), PATIENCE_S)
     writer.close()
 
     bodies = [body(world, page) for path in paths if (page := world.lookup(host, path))]
@@ -325,7 +326,7 @@ async def test_garbage_is_a_400(faulty: SimwebProcess) -> None:
 
     writer.write(b"this is not HTTP\r\n\r\n")
 
-    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 400")
+    assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).startswith(b"HTTP/1.1 400")
     writer.close()
 
 
@@ -376,7 +377,7 @@ async def fetch_by_name(address: str, host: str) -> Response:
     writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
     response = Response()
     parser = httptools.HttpResponseParser(response)
-    parser.feed_data(await asyncio.wait_for(reader.read(), 5))
+    parser.feed_data(await asyncio.wait_for(reader.read(), PATIENCE_S))
     response.status = parser.get_status_code()
     writer.close()
     return response
@@ -408,7 +409,7 @@ def test_the_server_does_not_outlive_a_killed_test(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=False
     )
 
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + PATIENCE_S
     while (serving := accepts("127.0.1.1", int(killed.stdout))) and time.monotonic() < deadline_s:
         pass
     assert not serving
@@ -462,7 +463,7 @@ class ReferenceCrawler:
     async def crawl(self, seeds: list[str]) -> None:
         for url in seeds:
             self.admit(url)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             await self.done.wait()
         for task in self.tasks:
             task.cancel()

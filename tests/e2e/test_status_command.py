@@ -22,9 +22,9 @@ import pytest
 
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
+from tests.patience import PATIENCE_S
 
 PROJECT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ from crawlproj.errors import EXIT_REDIS
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PATIENCE_S, PROJECT, QUICK, wait_until
+from tests.e2e.conftest import PROJECT, QUICK, wait_until
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e

@@ -29,8 +29,9 @@ from crawlproj.runs.reasons import _REMEDIES
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.browser import Browser
-from tests.e2e.conftest import PATIENCE_S, EchoServer, wait_until
+from tests.e2e.conftest import EchoServer, wait_until
 from tests.e2e.server import TOKEN, Server, Site, site_in
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -272,7 +273,7 @@ def test_stored_text_is_searched_read_and_exported(server: Server, page: Browser
 
     page.click(".menu summary")
     link = page.evaluate("document.querySelector('[data-format=jsonl]').href")
-    with urllib.request.urlopen(link, timeout=30) as answer:
+    with urllib.request.urlopen(link, timeout=PATIENCE_S) as answer:
         assert len(answer.read()) > 100
 
 

@@ -18,7 +18,7 @@ from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.conftest import Crew, wait_until
 from tests.machines.lab import DELAY_S, Lab, Machine, laboratory
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 WORLD = WorldSpec(seed=3, domains=12, pages_per_domain=25, size_spread=0.0, throttle_share=0.0)
 #: At work still when a busy machine has done all that is wanted.

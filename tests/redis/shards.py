@@ -39,6 +39,7 @@ from crawlproj.shard.fetch import Fetcher
 from crawlproj.shard.results import Results
 from crawlproj.shard.robotstxt import RobotsTxt
 from crawlproj.shard.stock import write_robots
+from tests.patience import PATIENCE_S
 from tests.waiting import due_of
 
 AGENT = "crawlproj"
@@ -58,7 +59,7 @@ LIMITS = FeedLimits(
 LONG = replace(LIMITS, shard_lease_s=30.0)
 
 
-async def until(condition: Callable[[], object], limit_s: float = 8.0) -> None:
+async def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -238,7 +239,7 @@ class Shards:
 
     async def counted(self, name: str, count: int) -> None:
         """Wait until Redis has counted so many, taking what shards have to fetch without fetching it."""
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_S):
             while (await self.read_counters()).counts[name] != count:
                 for shard in self.made:
                     shard.take()

@@ -15,6 +15,7 @@ from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
+from tests.patience import PATIENCE_S
 
 SILENT_S = 10.0
 #: Longer than a test takes.
@@ -43,7 +44,7 @@ class RunBeside:
         return leases
 
     async def lease_soon(self) -> list[Lease]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not (leases := await self.lease()):  # noqa: ASYNC110  # nothing wakes us
                 await asyncio.sleep(0.01)
         return leases

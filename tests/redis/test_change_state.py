@@ -8,6 +8,7 @@ import pytest
 
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
+from tests.patience import PATIENCE_S
 
 RECORD = keys.run_record("web")
 CHANNEL = keys.wake_channel("web")
@@ -97,7 +98,7 @@ async def test_processes_hear_of_a_change_and_of_nothing_else(client: RedisClien
         await change(client, "finished", "created")
         await change(client, "paused", "running")
         await client.command("PUBLISH", CHANNEL, "last")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while b"last" not in heard:
                 message = await anext(messages)
                 heard.append(message[1] if message else b"")

@@ -18,6 +18,7 @@ from crawlproj.redisio.client import CONNECTIONS, RedisClient
 from crawlproj.redisio.connection import redact
 from crawlproj.redisio.scripts import BadScript, Scripts
 from tests.loopclock import LoopClock
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 LUA = {
@@ -69,7 +70,7 @@ async def scripted(open_client: OpenClient, redis_url: str) -> RedisClient:
 
 
 async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             result = condition()
             if result if isinstance(result, bool) else await result:

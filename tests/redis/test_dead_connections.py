@@ -14,6 +14,7 @@ import pytest
 from crawlproj.redisio import retry
 from crawlproj.redisio.client import RedisClient
 from tests.chaos.proxy import Proxy
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops the packets of one socket")
 
@@ -60,7 +61,7 @@ async def link(
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             if await condition():
                 return

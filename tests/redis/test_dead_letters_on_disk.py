@@ -15,6 +15,7 @@ from crawlproj.pages.deadletters import DeadLetter, DeadLetters
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from tests.patience import PATIENCE_S
 
 RUN = "web"
 PROJECT = Path(__file__).parents[2]
@@ -189,7 +190,7 @@ async def test_two_that_move_at_once_move_each_once(
 def die(redis_url: str, directory: Path, action: str, step: int) -> bool:
     """Returns whether it was killed."""
     command = [sys.executable, "-m", "tests.redis.dying_mover", redis_url, directory, action, str(step)]
-    code = subprocess.run(command, cwd=PROJECT, check=False, timeout=60).returncode
+    code = subprocess.run(command, cwd=PROJECT, check=False, timeout=PATIENCE_S).returncode
     assert code in (0, -signal.SIGKILL)
     return code != 0
 

@@ -16,6 +16,7 @@ from crawlproj.redisio import embedded
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.embedded import ensure_running, stop_if_unused
 from crawlproj.redisio.servers import dotted, find_servers, server_for
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 START_WHEN_TOLD = """
@@ -85,7 +86,7 @@ def start_at_once(data_dir: Path, count: int) -> list[str]:
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    return [process.communicate(timeout=30)[0].strip() for process in processes]
+    return [process.communicate(timeout=PATIENCE_S)[0].strip() for process in processes]
 
 
 def test_twelve_processes_that_start_at_once_share_one_server(data_dir: Path) -> None:
@@ -210,7 +211,7 @@ def test_a_plain_user_can_run_it(data_dir: Path) -> None:
         env={"PATH": str(data_dir)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 

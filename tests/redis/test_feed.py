@@ -30,6 +30,7 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run, RunState
 from crawlproj.shard.requests import SETTLEMENT
+from tests.patience import PATIENCE_S
 from tests.redis.shards import (
     LIMITS,
     LONG,
@@ -455,7 +456,7 @@ async def test_a_shard_that_left_is_followed_without_waiting(shards: Shards) -> 
     await first.feed.close()
 
     second = await shards.open(limits=LONG)
-    await until(lambda: len(second.feed.partitions) == PARTITIONS, limit_s=0.5)
+    await until(lambda: len(second.feed.partitions) == PARTITIONS, limit_s=10)
 
 
 async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(shards: Shards) -> None:
@@ -601,7 +602,7 @@ async def test_robots_txt_is_fetched_first_and_once_and_forbidden_urls_are_skipp
 
 
 async def until_settled(shards: Shards) -> None:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(PATIENCE_S):
         while (counters := await shards.read_counters()).waiting or counters.leased:
             for shard in shards.made:
                 for one in shard.take_leases():

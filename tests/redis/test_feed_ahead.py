@@ -143,7 +143,7 @@ async def test_pages_are_fetched_where_robots_txt_is_believed_for_less_than_the_
                 shard.fetch(one)
         return sum(isinstance(one, Lease) for one in asked)
 
-    await until(lambda: fetch() == 2, limit_s=4.0)
+    await until(lambda: fetch() == 2)
 
     assert len(asked) <= 4
 
@@ -259,6 +259,6 @@ async def test_who_found_nothing_due_is_called_when_the_next_domain_is(shards: S
 
     assert shard.take() == []
     works = shard.works
-    await until(lambda: shard.works > works, limit_s=1.0)
+    await until(lambda: shard.works > works)
 
     assert len(shard.take()) == 1

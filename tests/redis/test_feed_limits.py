@@ -13,6 +13,7 @@ from crawlproj.politeness.pacing import Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, RunCounters, RunState
+from tests.patience import PATIENCE_S
 from tests.redis.shards import LIMITS, LONG, Shard, Shards, rules_of, sites, until
 
 
@@ -40,7 +41,7 @@ class Crawl:
 
     async def until_nothing_moves(self) -> RunCounters:
         """Crawl until nothing is leased and nothing is added any more; returns the counters."""
-        deadline_s = time.monotonic() + 15
+        deadline_s = time.monotonic() + PATIENCE_S
         quiet_since_s = time.monotonic()
         while True:
             before = len(self.fetched)
@@ -244,7 +245,7 @@ async def test_promises_of_a_killed_shard_come_back_with_its_partitions(running:
     crawl = Crawl(running)
 
     await victim.kill()
-    await until(lambda: bool(crawl.step()) and len(running.made[1].feed.partitions) == 8, limit_s=10)
+    await until(lambda: bool(crawl.step()) and len(running.made[1].feed.partitions) == 8)
     counters = await crawl.until_nothing_moves()
 
     assert (counters.fetched, counters.promised) == (20, 20)
@@ -275,7 +276,7 @@ async def test_a_leader_that_checks_constantly_never_lets_too_many_through(runni
         await running.open(number, limits=replace(LONG, batch=6))
     crawl, leader = Crawl(running), leader_of(running)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not await leader.step():
             crawl.step()
             await asyncio.sleep(0)

@@ -17,6 +17,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Leader, Limits
+from tests.patience import PATIENCE_S
 from tests.redis.setbacks import Backup
 from tests.redis.shards import LIMITS, LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, sites, until
 
@@ -35,7 +36,7 @@ def watching(shards: Shards) -> None:
 async def fetch_all(shards: Shards, shard: Shard, count: int) -> list[str]:
     """Fetch until *count* URLs are done; returns those fetched."""
     urls: list[str] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while (await shards.read_counters()).counts["done"] < count:
             for lease in shard.take_leases():
                 shard.fetch(lease)
@@ -53,7 +54,7 @@ async def until_acquired(shard: Shard) -> None:
 
 
 async def until_parked(shards: Shards, parked: dict[str, str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await shards.parked() != parked:  # noqa: ASYNC110  # Redis has no event
             await asyncio.sleep(0.005)
 
@@ -377,7 +378,7 @@ async def test_leases_of_a_redis_that_was_restarted_during_the_call_are_returned
 
     monkeypatch.setattr(shard.feed.frontier, "lease", restart_and_lease)
     await shards.admit(*sites(1))
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(PATIENCE_S):
         while (await shards.read_counters()).counts["returned"] < 1:  # noqa: ASYNC110  # Redis has no event
             await asyncio.sleep(0.005)
 
@@ -401,7 +402,7 @@ async def test_rests_are_said_again_when_redis_is_set_back_while_requests_end(
 
     for _ in range(2):
         await backup.restore()
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(PATIENCE_S):
             while not await rests():  # noqa: ASYNC110  # Redis has no event
                 await asyncio.sleep(0.005)
 
@@ -543,7 +544,7 @@ async def test_a_run_with_a_page_limit_ends_at_it_in_spite_of_a_set_back(
     leader = Leader(shards.run, ProcessName.of_this(), 5000)
 
     await backup.restore()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not await leader.step():
             for lease in shard.take_leases():
                 shard.fetch(lease)

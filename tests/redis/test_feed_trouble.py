@@ -15,6 +15,7 @@ from crawlproj.politeness.pacing import DelayRules, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
+from tests.patience import PATIENCE_S
 from tests.redis.shards import LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, rules_of, until
 from tests.waiting import lanes_of
 
@@ -253,7 +254,7 @@ async def test_an_origin_without_robots_txt_fails_alone_while_others_of_its_doma
 
 
 async def until_nothing_waits(shards: Shards, crawl: Callable[[], object]) -> None:
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(PATIENCE_S):
         while (counters := await shards.read_counters()).waiting or counters.leased:
             crawl()
 

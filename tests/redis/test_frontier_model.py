@@ -27,6 +27,7 @@ from crawlproj.frontier.frontier import Frontier, Hold
 from crawlproj.model.records import Candidate, Lease, Outcome, Settlement, lane_of
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient, pairs
+from tests.patience import PATIENCE_S
 from tests.waiting import Waiting, questions
 
 RUN = "web"
@@ -398,7 +399,7 @@ async def test_every_key_a_step_touches_has_its_partitions_tag(client: RedisClie
     await client.command("ECHO", "all steps were taken")
 
     touched: Counter[tuple[str, str]] = Counter()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while b"all steps were taken" not in (line := await reader.readline()):
             client, words = line.decode().split("]", 1)
             command, *arguments = re.findall(r'"((?:[^"\\]|\\.)*)"', words)

@@ -21,6 +21,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
+from tests.patience import PATIENCE_S
 
 RUN = "web"
 #: Tries all ways to split a long row of letters, which takes for ever.
@@ -44,7 +45,7 @@ async def parser_of(redis_url: str, tmp_path: Path) -> AsyncIterator[Callable[..
 
 
 async def wait_until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not await condition():  # noqa: ASYNC110  # what happens, happens in Redis
             await asyncio.sleep(0.01)
 

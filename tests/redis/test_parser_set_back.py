@@ -21,6 +21,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
+from tests.patience import PATIENCE_S
 from tests.redis.setbacks import Backup
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
@@ -71,7 +72,7 @@ class Parsers:
     async def finish(self) -> None:
         """Let them store what is queued, and end."""
         self._is_over = True
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*self._tasks)
         assert (await Run(self.client, RUN, PARTITIONS).read_counters()).unstored == 0
 
@@ -82,7 +83,7 @@ class Parsers:
         return sorted(path.name for path in self.pages.glob(pattern))
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = condition()
                 if await found if asyncio.iscoroutine(found) else found:

@@ -10,6 +10,7 @@ from crawlproj.politeness.pacing import DelayRules
 from crawlproj.politeness.robots import KnownRules, RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from tests.patience import PATIENCE_S
 from tests.redis.shards import LONG, PARTITIONS, RUN, Shards, rules_of, until
 
 PAGE, LINK = "https://a.test/", "https://b.test/"
@@ -87,6 +88,6 @@ async def test_a_crawl_delay_read_from_redis_is_published_before_the_first_reque
     await shard.take_one()
 
     # The request has not ended: a shard that takes over meanwhile must keep the delay.
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(PATIENCE_S):
         while (await shards.state("a.test"))[5] != "9000":  # noqa: ASYNC110
             await asyncio.sleep(0.005)

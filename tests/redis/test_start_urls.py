@@ -16,6 +16,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.shard.start_urls import read_start_urls
+from tests.patience import PATIENCE_S
 from tests.redis.setbacks import Backup
 
 SOURCE = "mine:start_urls"
@@ -50,7 +51,7 @@ async def reader(run: Run, after_admission: Callable[[], None] = lambda: None) -
 
 
 async def until_read(run: Run) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await run.client.command("EXISTS", SOURCE, TAKEN):  # noqa: ASYNC110  # Redis has no event
             await asyncio.sleep(0.01)
 
@@ -81,7 +82,7 @@ async def test_a_line_whose_reader_is_killed_between_admission_and_removal_is_ad
     for _ in range(3):
         killed.clear()
         async with reader(run, kill):
-            await asyncio.wait_for(killed.wait(), 10)
+            await asyncio.wait_for(killed.wait(), PATIENCE_S)
     left = await client.command("LRANGE", TAKEN, 0, -1)
     between = await admitted(run)
     async with reader(run):

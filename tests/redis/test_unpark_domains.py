@@ -9,6 +9,7 @@ import pytest
 
 from crawlproj.model.records import Outcome, Settlement
 from crawlproj.redisio import keys
+from tests.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.redis.conftest import FrontierAtHand
@@ -136,7 +137,7 @@ async def test_a_domain_let_go_early_rests_for_its_delay_only(at_hand: FrontierA
 
 
 async def test_the_owner_is_woken(parked: FrontierAtHand) -> None:
-    async with parked.client.subscribe(keys.wake_channel(RUN)) as messages, asyncio.timeout(5):
+    async with parked.client.subscribe(keys.wake_channel(RUN)) as messages, asyncio.timeout(PATIENCE_S):
         await anext(messages)
 
         await parked.unpark("unknown.test")

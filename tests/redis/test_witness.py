@@ -15,6 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from crawlproj.errors import SetBack
 from crawlproj.redisio.answers import ScriptError
 from crawlproj.redisio.client import CONNECTIONS, RedisClient
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 from tests.redis.setbacks import Backup
 
@@ -62,7 +63,7 @@ async def use_all_connections(client: RedisClient) -> None:
 
 
 async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             result = condition()
             if result if isinstance(result, bool) else await result:

@@ -13,10 +13,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from crawlproj.api import server
 from crawlproj.api.server import _Protocol, listen
+from tests.patience import PATIENCE_S
 from tests.unit.download.rawserver import until
 
 CHUNK = b"x" * 65536
-PATIENCE_S = 20
 
 
 @asynccontextmanager

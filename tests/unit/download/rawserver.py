@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from tests.patience import PATIENCE_S
+
 Answer = Callable[["Visit"], Awaitable[None]]
 
 
@@ -52,7 +54,7 @@ class RawServer:
         return f"http://127.0.0.1:{self.port}/"
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5), self.changed:
+        async with asyncio.timeout(PATIENCE_S), self.changed:
             await self.changed.wait_for(holds)
 
 
@@ -62,6 +64,6 @@ Serve = Callable[..., Awaitable[RawServer]]
 
 async def until(holds: Callable[[], bool]) -> None:
     """Let the loop turn until *holds*."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0)

@@ -29,6 +29,7 @@ from crawlproj.download.client import BadRequestError, target_of
 from crawlproj.download.guard import AddressRefusedError
 from crawlproj.download.handler import HttpHandler, http_request_of
 from crawlproj.download.wire import BadResponseError
+from tests.patience import PATIENCE_S
 from tests.unit.download.rawserver import Answer, Serve, Visit
 
 PROJECT = Path(__file__).parents[3]
@@ -508,7 +509,7 @@ async def test_a_spider_of_another_kind_runs_on_it(serve: Serve, tmp_path: Path)
         stderr=subprocess.PIPE,
     )
     try:
-        out, errors = await asyncio.wait_for(child.communicate(), 30)
+        out, errors = await asyncio.wait_for(child.communicate(), PATIENCE_S)
     finally:
         if child.returncode is None:
             child.kill()

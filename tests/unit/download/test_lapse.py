@@ -12,6 +12,7 @@ from crawlproj.download.connection import Origin
 from crawlproj.download.errors import LapsedError
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
+from tests.patience import PATIENCE_S
 from tests.unit.download.test_open_by_scheme import Addresses, Unread
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -57,7 +58,10 @@ async def exchange(pool: Pool, port: int) -> str | None:
 
 async def test_a_request_in_flight_is_aborted_and_its_server_is_rid_of_it(pool: Pool) -> None:
     silent = Silent()
-    async with await asyncio.start_server(silent.serve, "127.0.0.1", 0) as server, asyncio.timeout(10):
+    async with (
+        await asyncio.start_server(silent.serve, "127.0.0.1", 0) as server,
+        asyncio.timeout(PATIENCE_S),
+    ):
         fetch = asyncio.create_task(exchange(pool, server.sockets[0].getsockname()[1]))
         await silent.requests.get()
 
@@ -72,7 +76,10 @@ async def test_a_request_in_flight_is_aborted_and_its_server_is_rid_of_it(pool: 
 async def test_a_request_that_waited_for_its_connection_is_not_sent(pool: Pool) -> None:
     silent = Silent()
     pool.may_send = lambda: False
-    async with await asyncio.start_server(silent.serve, "127.0.0.1", 0) as server, asyncio.timeout(10):
+    async with (
+        await asyncio.start_server(silent.serve, "127.0.0.1", 0) as server,
+        asyncio.timeout(PATIENCE_S),
+    ):
         with pytest.raises(LapsedError):
             await exchange(pool, server.sockets[0].getsockname()[1])
 

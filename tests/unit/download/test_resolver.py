@@ -15,6 +15,7 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from crawlproj.config import Config
 from crawlproj.download.guard import AddressGuard, AddressRefusedError
 from crawlproj.download.resolver import Resolver
+from tests.patience import PATIENCE_S
 
 PUBLIC = "8.8.8.8"
 
@@ -287,7 +288,7 @@ def resolved_under_scrapy(dns_resolver: str) -> list[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

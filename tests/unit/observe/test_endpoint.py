@@ -25,6 +25,7 @@ from crawlproj.model.run import RunPaths
 from crawlproj.observe.endpoint import Endpoint
 from crawlproj.observe.metrics import METRICS, RUN_METRICS, Metrics
 from crawlproj.observe.slots import remove_stale_hosts
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 Samples = dict[tuple[str, str], float]
@@ -48,7 +49,7 @@ PAGES = ("crawlproj_fetches_total", "shard-1 page")
 
 
 def wait_for_pages(url: str, count: int) -> Samples:
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while (scraped := scrape(url)).get(PAGES) != count:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
@@ -334,7 +335,7 @@ def test_a_frozen_process_leaves_counters_and_no_gauge(
     assert wait_for_pages(endpoint.url, 2).keys() >= gauges
 
     child.freeze()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while (scraped := scrape(endpoint.url)).keys() & gauges:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -367,7 +368,7 @@ def test_another_process_takes_over_the_shared_endpoint(
     wait_for_pages(child.url, 4)
 
     child.kill()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while not endpoint.descriptors()["prometheus"] and time.monotonic() < deadline_s:
         time.sleep(0.01)
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawlproj.parsing.charset import decode, name_of, prescan, transcode
+from tests.patience import PATIENCE_S
 
 CACHE = Path(__file__).parents[3] / ".cache"
 #: html5lib's own test data, as its source distribution carries it.
@@ -243,7 +244,7 @@ def html5lib_archive() -> Path:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
         # Without its build tools: only the archive is wanted.
         command += ["--no-build-isolation", "--dest", str(CACHE), HTML5LIB.replace("-", "==")]
-        subprocess.run(command, capture_output=True, timeout=60, check=False)
+        subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     if not archive.exists():
         pytest.skip(f"{HTML5LIB}.tar.gz, which holds the test data, could not be downloaded with pip")
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()

@@ -19,6 +19,7 @@ from crawlproj.model.records import Page
 from crawlproj.pages.envelope import pack
 from crawlproj.parsing.extract import ExtractOptions, extract
 from crawlproj.parsing.extractor import Extractor, ExtractorFailed, PageFailed
+from tests.patience import PATIENCE_S
 
 #: Tries all ways to split a long row of letters, which takes for ever and holds Python's lock.
 HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
@@ -111,7 +112,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
 
         parent.send_signal(signal.SIGKILL)
 
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while _is_running(child):
         assert time.monotonic() < deadline_s, "the child lives on"
         time.sleep(0.02)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 #: A program that forks away from pytest: `work` is in its argument, deaths are printed.
 PROGRAM = """
 import json, os, signal, sys, time
@@ -40,7 +42,7 @@ def guarded(work: str, program: str = PROGRAM) -> subprocess.Popen[str]:
 
 
 def outcome(process: subprocess.Popen[str]) -> tuple[int, list[Any]]:
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     return process.returncode, [json.loads(line) for line in out.splitlines()]
 
 
@@ -141,7 +143,7 @@ def test_a_child_never_outlives_its_guard() -> None:
     # Not communicate(): that waits for the end of the child, too, which has the other end of the pipe.
     process.wait()
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while _lives(child):
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)

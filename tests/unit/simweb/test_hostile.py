@@ -25,6 +25,7 @@ from crawlproj.simweb.hostile import PAGE_KINDS, REDIRECTS, ROBOTS_KINDS, Hostil
 from crawlproj.simweb.page import Kind
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
+from tests.patience import PATIENCE_S
 
 STEP_S = 0.02
 LIMIT_S = 0.3
@@ -104,7 +105,7 @@ async def ask(url: str, *, at_most: int = 2_000_000) -> Received:
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     data, was_reset, started = bytearray(), False, time.monotonic()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
             with closing(writer):
                 writer.write(
@@ -142,7 +143,7 @@ def records(simweb: SimwebProcess, domain: str) -> list[Request]:
 async def records_of(simweb: SimwebProcess, name: str, count: int) -> list[Request]:
     """The records of one of OTHERS, once there are *count*: the server may see an end a moment after us."""
     domain = simweb.world.site(NUMBERS[name]).domain
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found := records(simweb, domain)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found

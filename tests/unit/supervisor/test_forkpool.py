@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked beforehand elsewhere")
 
 BEGIN = """
@@ -18,7 +20,7 @@ from pathlib import Path
 from crawlproj.supervisor.forkpool import ForkPool
 
 def wait(process):
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while (code := process.poll()) is None:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
@@ -33,7 +35,7 @@ turn = forkpool.fork(2, lambda: prepared.append(os.getpid()))
 def outcome_of(script: str, tmp_path: Path) -> str:
     """Run *script* behind BEGIN with OUTPUT as its only argument; returns what it prints."""
     command = [sys.executable, "-c", BEGIN + script, str(tmp_path / "output")]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
 
 def test_a_forked_process_runs_the_job_it_gets(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ forkpool.close()
     command = [sys.executable, "-c", BEGIN + script, str(tmp_path / "output")]
 
     printed = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60, pass_fds=(writing,)
+        command, capture_output=True, text=True, check=True, timeout=PATIENCE_S, pass_fds=(writing,)
     ).stdout
     os.close(reading)
     os.close(writing)
