@@ -15,15 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Self
 
+import scrapy.commands
 from scrapy.cmdline import execute
 
+import crawlproj.commands
 from crawlproj.observe import crashpoints
 
 _PR_SET_CHILD_SUBREAPER = 36
 #: Imported once and not by every process that is started.
-_MODULES = ("crawlproj.settings", "crawlproj.scheduler", "crawlproj.spiders.web", "crawlproj.parsing.thread")
+_MODULES = (
+    *("crawlproj.settings", "crawlproj.scheduler", "crawlproj.spiders.web", "crawlproj.parsing.thread"),
+    *("crawlproj.extensions.components", "crawlproj.middlewares", "crawlproj.pipelines"),
+    "crawlproj.shard.single",
+    *(module.name for module in iter_modules(scrapy.commands.__path__, "scrapy.commands.")),
+    *(module.name for module in iter_modules(crawlproj.commands.__path__, "crawlproj.commands.")),
+)
 
 
 @dataclass(frozen=True, slots=True)

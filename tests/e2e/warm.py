@@ -21,14 +21,20 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import scrapy.cmdline
+import scrapy.commands
 
 _IMPORTS = (
-    *("lxml.html", "parsel", "prometheus_client", "pyarrow.parquet", "redis.asyncio", "itemadapter"),
-    *("twisted.internet.asyncioreactor", "twisted.internet.ssl", "twisted.web.http"),
-    *("scrapy.core.engine", "scrapy.crawler", "scrapy.spiders"),
+    *("lxml.html", "parsel", "prometheus_client", "pyarrow.compute", "pyarrow.parquet", "redis.asyncio"),
+    *("ada_url", "isal.isal_zlib", "itemadapter", "msgspec", "publicsuffixlist", "zstandard"),
+    *("resiliparse.extract.html2text", "resiliparse.parse.encoding", "scrapy_redis.scheduler"),
+    *("twisted.internet.asyncioreactor", "twisted.internet.ssl", "twisted.web.client", "twisted.web.http"),
+    *("scrapy.core.downloader.middleware", "scrapy.core.engine", "scrapy.crawler", "scrapy.spiders"),
+    # Every command imports those of all others.
+    *(f"scrapy.commands.{module.name}" for module in iter_modules(scrapy.commands.__path__)),
 )
 _MOST_BYTES = 1_000_000
 
