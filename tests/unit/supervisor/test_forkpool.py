@@ -14,13 +14,13 @@ from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked beforehand elsewhere")
 
-BEGIN = """
+BEGIN = f"""
 import os, signal, sys, time
 from pathlib import Path
 from crawlproj.supervisor.forkpool import ForkPool
 
 def wait(process):
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + {PATIENCE_S}
     while (code := process.poll()) is None:
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
