@@ -258,8 +258,14 @@ class RedisClient:
     async def _shielded(self, call: Coroutine[Any, Any, T]) -> T:
         task = asyncio.create_task(call, name="redis-call")
         self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(self._end_call)
         return await asyncio.shield(task)
+
+    def _end_call(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            # Looked at, or asyncio reports the failure of a call that nobody waits for any more.
+            task.exception()
 
     async def _answers(
         self,

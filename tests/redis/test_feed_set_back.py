@@ -138,7 +138,7 @@ async def test_candidates_that_were_not_sent_yet_are_admitted_after_a_set_back(
     shard = await shards.open(limits=LONG)
     await until(lambda: len(shard.feed.partitions) == PARTITIONS)
     backup = await Backup.of(bystander)
-    await shards.admit("https://lost.test/")
+    await shards.run.client.command("PING")
     await backup.restore()
 
     shard.dispatcher.add([Candidate("https://b.test/")])
