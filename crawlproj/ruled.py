@@ -77,13 +77,20 @@ class RuledCommand(RunCommand):
         return config
 
     async def open_run(self, client: RedisClient, name: str, shards: int | None = None) -> Run:
-        """Open the run, creating it if needed."""
+        """Open the run, creating it if needed; a child leaves that to its supervisor."""
         from crawlproj.runs import Run
         from crawlproj.runs.rules import is_given
 
         strict = is_given(self.settings, "CRAWL_PARTITIONS")
-        partitions = self.config().partitions
-        return await Run.open(client, name, partitions=partitions, shards=shards, strict=strict)
+        config = self.config()
+        return await Run.open(
+            client,
+            name,
+            partitions=config.partitions,
+            shards=shards,
+            strict=strict,
+            creates=not config.supervisor,
+        )
 
     async def obey(
         self,

@@ -257,6 +257,8 @@ class Starter:
         words += run_options(record, self.settings, is_new=is_new, elsewhere=bool(self.places))
         if self.places:
             words.append(f"--set=CRAWL_JOBS_ON={','.join(self.config.jobs_on)}")
+        # A job may be started several times, and is one crawl.
+        words.append("--set=SCHEDULER_FLUSH_ON_START=0")
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)
         }

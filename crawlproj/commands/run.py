@@ -62,7 +62,8 @@ class RunSpec:
     parsers: Range
     limits: Mapping[str, int | float | None]
     settings: dict[str, str] = field(default_factory=dict)
-    #: Whether others work on the run already.
+    #: Whether it is started over, unless others work on it already: `joins`.
+    flushes: bool = False
     joins: bool = False
 
     @property
@@ -161,7 +162,7 @@ class Command(RuledCommand):
         sources = self.seed_sources(profile.seeds if profile else args)
         if opts.restart and opts.join:
             raise BadArgument(
-                "--restart starts a run over, --join adds to a running one: use only one of them."
+                "--restart starts a run over, --join adds to one that runs: use only one of them."
             )
         if opts.spider:
             name = opts.run or self.config().run or opts.spider
@@ -180,6 +181,7 @@ class Command(RuledCommand):
             sources=sources,
             shards=shards,
             parsers=parsers,
+            flushes=config.scheduler_flush_on_start and bool(sources or opts.simweb or opts.spider),
             limits={
                 name: getattr(profile, name) if profile and given is None else given
                 for name, given in limits.items()
@@ -279,14 +281,15 @@ class Command(RuledCommand):
     async def _membership(
         self, client: RedisClient, opts: argparse.Namespace, spec: RunSpec
     ) -> AsyncIterator[Membership]:
-        """As `membership_of`; to --restart, delete the run."""
+        """As `membership_of`; to start the run over, delete it."""
         config, say = self.config(), self.print_error
         place = membership_of(client, spec.run, config, spec.shards, must_join=opts.join, notify=say)
         async with place as (membership, spec.joins):
-            if opts.restart and (earlier := await restart(client, spec.run, config)):
-                kept = f"what it had stored is kept in {earlier.directory}"
+            flushes = spec.flushes and not spec.joins
+            if (opts.restart or flushes) and (earlier := await restart(client, spec.run, config)):
                 see = f"to see it: scrapy {'items' if opts.spider else 'pages'} --run {earlier.run}"
-                self._print(opts, f"run {spec.run} begins again; {kept}, {see}")
+                kept = f"what it had stored is kept in {earlier.directory}, {see}"
+                self._print(opts, f"run {spec.run} begins again; {kept}")
             elif not spec.joins:
                 await release_failed(client, spec.run, partial(self._print, opts))
             yield membership

@@ -79,7 +79,7 @@ class ParserThread:
         self._cancel = partial(task.get_loop().call_soon_threadsafe, task.cancel)
         client = await RedisClient.connect(config)
         try:
-            run = await Run.open(client, self._run, partitions=config.partitions, strict=False)
+            run = await Run.open(client, self._run, partitions=config.partitions, strict=False, creates=False)
             run.watch()
             self._parser = Parser(
                 run,

@@ -87,8 +87,12 @@ class Run:
         partitions: int,
         shards: int | None = None,
         strict: bool = True,
+        creates: bool = True,
     ) -> Run:
-        """Open the run, creating it if needed. Raises RunMismatch; for other partitions only if *strict*."""
+        """Open the run. Raises RunMismatch; for other partitions only if *strict*.
+
+        *creates*: a run that does not exist is created; else that is a RunMismatch, too.
+        """
         keys.check_run_name(name)
         record = keys.run_record(name)
         fields: dict[str, str | int] = {
@@ -102,6 +106,8 @@ class Run:
         stored = await _read_record(client, name)
         # Nothing is written for a run that exists: its parsers must be able to start on a full Redis.
         if not fields.keys() <= stored.keys():
+            if not creates:
+                raise _gone(name)
             # First, so that each run that is there is in the list.
             await client.command("SADD", keys.runs(), name)
             # In one transaction: no process may read half a record.
@@ -145,11 +151,7 @@ class Run:
         """Read the record and which shards are alive. Raises RunMismatch if it is gone, or another run's."""
         stored = await _read_record(self.client, self.name)
         if "shards" not in stored:
-            raise RunMismatch(
-                f"Run {self.name!r} is gone from Redis. If Redis was restarted, it does not keep its data "
-                "(docs/operations.md). Else it was deleted: SCHEDULER_PERSIST=False does so at "
-                "the end, SCHEDULER_FLUSH_ON_START=True at the start: unset them, or use another run name."
-            )
+            raise _gone(self.name)
         self.check_created(int(stored["created_ms"]))
         shards = int(stored["shards"])
         holders = await read_holders(self.client, [keys.shard(self.name, number) for number in range(shards)])
@@ -352,6 +354,14 @@ class Run:
 
 async def _read_record(client: RedisClient, name: str) -> dict[str, str]:
     return dict(pairs(await client.command("HGETALL", keys.run_record(name))))
+
+
+def _gone(name: str) -> RunMismatch:
+    return RunMismatch(
+        f"Run {name!r} is gone from Redis. If Redis was restarted, it does not keep its data "
+        "(docs/operations.md). Else it was deleted: SCHEDULER_PERSIST=False does so at "
+        "the end, SCHEDULER_FLUSH_ON_START=True at the start: unset them, or use another run name."
+    )
 
 
 def _check_version(name: str, version: int) -> None:

@@ -188,9 +188,11 @@ class ShardProcess:
         )
         if not await Run(client, name, 1).state():
             arguments.check_range(shards or 1, is_new=True)
-        run = await open_run()
+        is_child = bool(self._config.supervisor)
+        # A run is created, and started over, by its supervisor.
+        run = await open_run(creates=not is_child)
         run_map = await run.read_map()
-        if self._config.scheduler_flush_on_start and not run_map.alive:
+        if self._config.scheduler_flush_on_start and not is_child and not run_map.alive:
             # Not at module level: it imports what only parsers need.
             from crawlproj.storage.aside import set_aside
 

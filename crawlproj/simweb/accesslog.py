@@ -23,6 +23,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     port: int = 0  # the client's
     method: str = "GET"
     complete: bool = True  # the whole answer was sent
+    left: bool = False  # the client left in the middle of the answer
     quiet_until_ms: float = 0  # what the Retry-After of a throttled domain said; 0: nothing
 
     @property

@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             # The client left in the middle of a response. On a busy machine we notice late, but the kernel
             # does not. After a reset it knows only if the client was still to take more.
             self._left_ms = now_ms() - _last_ack_ms(self._transport.get_extra_info("socket"))
-        self._end(complete=False)
+        self._end(complete=False, left=True)
 
     def data_received(self, data: bytes) -> None:
         if self._current is not None and not self._current.target:
@@ -320,7 +320,7 @@ class Connection(asyncio.Protocol):
         self._end(complete=False)
         self._transport.close()
 
-    def _end(self, *, complete: bool) -> None:
+    def _end(self, *, complete: bool, left: bool = False) -> None:
         request = self._current
         if request is None:
             return
@@ -343,6 +343,7 @@ class Connection(asyncio.Protocol):
                 self._peer_port,
                 request.method,
                 complete,
+                left,
                 self._quiet_until_ms,
             )
         )

@@ -20,6 +20,8 @@ from crawlproj.simweb.sites import Robots
 #: A domain that throttles everything must see its request rate fall by this factor within this many requests.
 RATE_FALL = 10
 TEN_REQUESTS = 10
+#: A busy server notices so much later that a client left. When an answer it sends has ended, it knows.
+_LATE_MS = 40.0
 #: A first pause below this counts as this: zero cannot grow.
 _LEAST_PAUSE_MS = 10.0
 
@@ -183,7 +185,7 @@ class Timing:
                 gap_ms = request.start_ms - free_ms
                 if required_ms > 0 and gap_ms < required_ms - tolerance_ms:
                     yield request, gap_ms, required_ms
-                free_ms = max(free_ms, request.end_ms)
+                free_ms = max(free_ms, request.end_ms - (_LATE_MS if request.left else 0.0))
                 # A Crawl-delay is binding once robots.txt was read.
                 if request.url.endswith("/robots.txt") and request.is_success:
                     required_ms = delay_ms
@@ -204,7 +206,8 @@ def _most_at_once(requests: list[Request], tolerance_ms: float) -> int:
         edges.append((request.start_ms, 1))
         # Of a short request only half is tolerated, or none would ever count.
         lasted_ms = request.end_ms - request.start_ms
-        edges.append((request.end_ms - min(tolerance_ms, lasted_ms / 2), -1))
+        late_ms = tolerance_ms + (_LATE_MS if request.left else 0.0)
+        edges.append((request.end_ms - min(late_ms, lasted_ms / 2), -1))
     # At the same moment an end, -1, comes before a start.
     edges.sort()
     most = now = 0

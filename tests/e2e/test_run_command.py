@@ -141,6 +141,21 @@ def test_a_finished_run_says_so_and_restarted_it_is_crawled_again(
     assert len(echo.asked()) == 2
 
 
+def test_flush_on_start_starts_a_run_over_unless_it_is_resumed(
+    scrapy: Scrapy, echo: Any, tmp_path: Path
+) -> None:
+    command = ("run", "--shards", "2", "--parsers", "1", "--set=SCHEDULER_FLUSH_ON_START=1")
+
+    for _ in range(2):
+        started = scrapy(*command, f"{echo.url}/page")
+        assert started.wait() == 0, started.log
+    resumed = scrapy(*command)
+
+    assert resumed.wait() == EXIT_FINISHED, resumed.log
+    assert "run web begins again; what it had stored is kept in" in started.log
+    assert len(echo.asked()) == 2
+
+
 def test_a_running_run_is_not_started_twice(
     scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:

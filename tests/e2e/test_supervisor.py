@@ -312,6 +312,17 @@ def test_a_run_that_redis_has_lost_is_no_finished_run(
     assert "Run 'web' is gone from Redis. If Redis was restarted, it does not keep its data" in supervisor.log
 
 
+def test_a_child_does_not_begin_a_lost_run_again(crew_of: CrewOf, empty_redis_url: str) -> None:
+    crew = crew_of(SMALL, REDIS_URL=empty_redis_url, CRAWL_SUPERVISOR=str(os.getpid()))
+    crew.before = ["env"]
+
+    children = [crew.shard(0), crew.parser()]
+
+    assert [child.wait() for child in children] == [EXIT_RUN_MISMATCH, EXIT_RUN_MISMATCH]
+    assert all("Run 'web' is gone from Redis." in child.log for child in children)
+    assert ask_redis(empty_redis_url, "EXISTS", keys.run_record("web")) == 0
+
+
 def test_a_supervisor_that_was_away_leaves_a_run_that_has_begun_again_to_others(
     crew_of: CrewOf, empty_redis_url: str
 ) -> None:

@@ -150,6 +150,7 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
 async def test_a_wrong_setting_ends_it_with_the_reason(
     client: RedisClient, parser_of: Callable[..., ParserThread]
 ) -> None:
+    await Run.open(client, RUN, partitions=64)
     parser = parser_of(CRAWL_FIELDS={"x": "css:["})
 
     with pytest.raises(BadSetting, match="CRAWL_FIELDS"):

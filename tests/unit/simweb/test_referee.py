@@ -162,6 +162,15 @@ def test_a_gap_that_is_too_small_is_measured(log: list[Request]) -> None:
     assert Referee(World(CALM), log).verdict(min_gap_ms=GAP_MS, tolerance_ms=31).ok
 
 
+def test_an_answer_that_the_client_left_may_have_ended_a_little_earlier(log: list[Request]) -> None:
+    log[1] = msgspec.structs.replace(log[1], left=True)
+    sooner = msgspec.structs.replace(log[2], start_ms=log[2].start_ms - 30)
+    much_sooner = msgspec.structs.replace(log[2], start_ms=log[2].start_ms - 60)
+
+    assert judge([*log[:2], sooner, *log[3:]]).ok
+    assert f"{log[2].domain} (80 ms instead of 100)" in problem_of(judge([*log[:2], much_sooner, *log[3:]]))
+
+
 def test_a_function_may_say_the_gap_of_each_domain(log: list[Request]) -> None:
     strict = log[0].domain
 
