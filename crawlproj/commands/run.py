@@ -161,9 +161,7 @@ class Command(RuledCommand):
         name = profile.run if profile and not opts.run else self.run_name(opts)
         sources = self.seed_sources(profile.seeds if profile else args)
         if opts.restart and opts.join:
-            raise BadArgument(
-                "--restart starts a run over, --join adds to one that runs: use only one of them."
-            )
+            raise BadArgument("--restart starts a run over and --join adds to one: use only one of them.")
         if opts.spider:
             name = opts.run or self.config().run or opts.spider
         elif not (sources or opts.join or opts.simweb):
