@@ -221,7 +221,7 @@ class Config:
     max_headers: int = ours(131_072, "Maximum size of the response headers in bytes.", least=1024)
     belong_to(FIXED)
     max_body: int = ours(
-        2_000_000,
+        5_000_000,
         "Maximum size of a body in bytes, both as sent and decompressed. Longer bodies are cut; the row is "
         "marked `truncated`, and `scrapy status` counts it.",
         least=1024,

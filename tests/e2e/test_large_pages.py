@@ -1,4 +1,4 @@
-"""Pages of 2 MB, as real sites have them, through a whole crawl: none is cut, and memory stays bounded."""
+"""Pages of 5 MB, as real sites have them, through a whole crawl: none is cut, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crawlproj.storage.sink import SINKS
 from tests.e2e.conftest import EchoServer, Process
 
 PAGES = 16
-PAGE_BYTES = 2_000_000
+PAGE_BYTES = 5_000_000
 HOSTS = [f"127.0.0.{number}" for number in range(11, 15)]
 MOST_PARSER_BYTES = 300_000_000
 MOST_SHARD_BYTES = 300_000_000

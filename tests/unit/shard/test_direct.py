@@ -49,7 +49,7 @@ def test_a_page_is_requested_with_the_headers_of_the_settings_and_the_contact(wr
     head = request.wire.decode()
     assert head.startswith("GET /p?q=1 HTTP/1.1\r\nHost: a.test\r\nAccept: text/html")
     assert "User-Agent: crawlproj/0.1 (+me@a.test)\r\n\r\n" in head
-    assert (request.cut, request.fails_on_loss) == (2_000_000, True)
+    assert (request.cut, request.fails_on_loss) == (5_000_000, True)
     assert "text/html" in request.types
 
 
