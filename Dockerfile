@@ -27,6 +27,7 @@ COPY scrapy.cfg ./
 COPY crawlproj crawlproj
 COPY --from=reader /build/crawlproj/parsing/_reader.abi3.so crawlproj/parsing/
 COPY deploy/health.py deploy/
+COPY deploy/once.sh deploy/
 # Compiled here, since the root of a container is read-only.
 RUN python -m compileall -q crawlproj
 ENV PATH=/venv/bin:$PATH \

@@ -62,7 +62,7 @@ class Containers:
 
     def start(self, service: str, name: str) -> subprocess.Popen[bytes]:
         is_ours = "build" in self._services[service]
-        command = [*(["scrapy"] if is_ours else []), *command_of(self._services[service])]
+        command = [*self._services[service].get("entrypoint", []), *command_of(self._services[service])]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._started[name] = subprocess.Popen(
                 command,
@@ -265,6 +265,7 @@ def _play(story: Story) -> Story:
     containers.execute("crawl", "scrapy resume")
     for name, process in (("crawl", crawl), *((f"parser-{n}", p) for n, p in enumerate(parsers, 1))):
         story.exit_codes[name] = process.wait(PATIENCE_S)
+    story.exit_codes["crawl again"] = containers.start("crawl", "crawl-again").wait(PATIENCE_S)
     redis.send_signal(signal.SIGTERM)
     story.exit_codes["redis"] = redis.wait(PATIENCE_S)
     return story
@@ -283,9 +284,10 @@ def scrape(port: int) -> str:
 
 
 def test_every_container_ends_by_itself_when_the_run_is_finished(story: Story) -> None:
-    assert story.exit_codes == {"crawl": 0, "parser-1": 0, "parser-2": 0, "redis": 0}, story.containers.log(
-        "crawl"
-    )[-3000:]
+    expected = dict.fromkeys(("crawl", "parser-1", "parser-2", "crawl again", "redis"), 0)
+    assert story.exit_codes == expected, story.containers.log("crawl")[-3000:]
+    # It is not restarted for ever.
+    assert "ended with code 10" in story.containers.log("crawl-again")
 
 
 def test_every_page_is_fetched_politely_and_stored_once(story: Story) -> None:

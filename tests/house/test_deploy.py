@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 from types import ModuleType
@@ -291,6 +291,55 @@ def test_a_container_that_does_not_answer_is_not_healthy(
 ) -> None:
     assert health.main("http://127.0.0.1:1/metrics") == 1
     assert "is unreachable" in capsys.readouterr().out
+
+
+# -- how a container ends --
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
+    """Starts what a container starts, with a `scrapy` that is this shell script."""
+
+    def start(script: str) -> subprocess.Popen[str]:
+        (tmp_path / "scrapy").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "scrapy").chmod(0o755)
+        return subprocess.Popen(
+            ["sh", str(PROJECT / "deploy" / "once.sh"), "run", "two words"],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [(0, 0), (1, 1), (2, 0), (3, 3), (4, 4), (5, 0), (6, 6), (7, 0), (8, 8), (9, 0), (10, 0)],
+)
+def test_a_container_fails_only_with_what_a_restart_may_cure(
+    ends: Callable[[str], subprocess.Popen[str]], code: int, seen: int
+) -> None:
+    process = ends(f'echo "$#: $1, $2"; exit {code}')
+    output, _ = process.communicate()
+
+    assert process.returncode == seen
+    assert "2: run, two words" in output
+    assert (f"code {code}" in output) == (code != seen)
+
+
+def test_a_container_that_is_stopped_ends_when_the_crawl_has_ended(
+    ends: Callable[[str], subprocess.Popen[str]],
+) -> None:
+    process = ends("trap 'sleep 0.3; echo drained; exit 130' TERM; echo up; while :; do sleep 0.05; done")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+
+    process.terminate()
+    output, _ = process.communicate()
+
+    assert (process.returncode, output) == (130, "drained\n")
 
 
 # -- Prometheus and Grafana --

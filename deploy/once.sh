@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs scrapy in a container that is restarted whenever it fails. What a restart would end with again ends it for good,
+# with 0: wrong options (2), a run that is gone or has other rules (5), no seeds (7), nothing fetched (9), nothing new (10).
+scrapy "$@" &
+child=$!
+trap 'kill -TERM $child' TERM INT
+wait $child
+code=$?
+# A signal ends the first wait, and not the crawl.
+while kill -0 $child 2> /dev/null; do
+  wait $child
+  code=$?
+done
+case $code in
+  2 | 5 | 7 | 9 | 10)
+    echo "scrapy has ended with code $code (docs/operations.md); the container is not restarted." >&2
+    exit 0 ;;
+esac
+exit $code
