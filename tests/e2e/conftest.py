@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -109,7 +109,9 @@ class Process:
     def end(self) -> None:
         """Kill it if it runs, and what it started, frozen or not."""
         if self.is_running:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            # It may end by itself at this moment.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def wait(self, within_s: float = PATIENCE_S) -> int:

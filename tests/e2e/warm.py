@@ -64,7 +64,9 @@ class WarmProcess:
     def send_signal(self, signum: int) -> None:
         # Not to another process that has got its number.
         if self.poll() is None:
-            os.kill(self.pid, signum)
+            # The server may have reaped it, and not yet said so.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -159,10 +161,15 @@ def serve(channel: socket.socket) -> None:
             text, outputs, _, _ = socket.recv_fds(channel, _MOST_BYTES, 1)
             if not text:
                 return
+            is_set, sets = os.pipe()
             pid = os.fork()
             if pid == 0:
                 _become(json.loads(text), *outputs)
+            os.close(sets)
             os.close(*outputs)
+            # Until it has closed its end: from then on it is the leader of its group, which may be killed.
+            os.read(is_set, 1)
+            os.close(is_set)
             channel.send(json.dumps({"pid": pid}).encode())
 
 
