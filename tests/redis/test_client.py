@@ -487,16 +487,16 @@ async def test_a_silent_subscription_to_a_live_redis_stays(
 # At the start
 
 
-async def test_no_server_at_the_url_is_one_line_within_two_seconds(
+async def test_no_server_at_the_url_is_one_line_and_not_waited_for(
     open_client: OpenClient, ports: HeldPorts
 ) -> None:
     port = ports.hold()
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(
             RedisUnreachable, match=rf"Redis at 127\.0\.0\.1:{port} did not answer.*REDIS_URL"
         ) as caught:
-            await open_client(f"redis://user:secret@127.0.0.1:{port}/0")
+            await open_client(f"redis://user:secret@127.0.0.1:{port}/0", wait_s=2 * PATIENCE_S)
 
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)
