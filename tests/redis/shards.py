@@ -45,7 +45,7 @@ from tests.waiting import due_of
 AGENT = "crawlproj"
 RUN = "web"
 PARTITIONS = 8
-#: Holds end quickly here, so that tests of what happens then are quick.
+#: Of tests of what happens when a hold ends. A machine that is busy for as long ends it, too.
 SHARD_LEASE_S = 0.6
 LIMITS = FeedLimits(
     batch=100,
@@ -183,7 +183,7 @@ class Shards:
         self,
         number: int = 0,
         *,
-        limits: FeedLimits = LIMITS,
+        limits: FeedLimits = LONG,
         rules: DelayRules | None = None,
         robots: RobotsCache | None = None,
         traps: TrapDetector | None = None,

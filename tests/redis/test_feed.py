@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,7 +35,6 @@ from tests.redis.shards import (
     LONG,
     PARTITIONS,
     RUN,
-    SHARD_LEASE_S,
     Shard,
     Shards,
     ready_in_s,
@@ -51,7 +49,7 @@ from tests.redis.shards import (
 async def test_urls_admitted_are_leased_fetched_and_settled_until_nothing_is_left(shards: Shards) -> None:
     await shards.admit(*sites(40, 5))
     # Nothing takes the pages out of the queue.
-    shard = await shards.open(limits=replace(LIMITS, queue=QueueLimits(200, 201)))
+    shard = await shards.open(limits=replace(LONG, queue=QueueLimits(200, 201)))
     seen: list[str] = []
 
     def crawl() -> bool:
@@ -73,9 +71,9 @@ async def test_urls_admitted_are_leased_fetched_and_settled_until_nothing_is_lef
 
 
 async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shards: Shards) -> None:
-    shard = await shards.open(limits=LONG)
+    # Without a message it would look again at its next renewal.
+    shard = await shards.open(limits=replace(LONG, shard_lease_s=6 * PATIENCE_S))
     await until(lambda: len(shard.feed.partitions) == PARTITIONS)
-    late_s = []
 
     for number in range(20):
         await until(
@@ -85,14 +83,10 @@ async def test_an_idle_shard_wakes_at_once_when_work_is_admitted_elsewhere(shard
                 and min(shard.feed._due.at_s.values()) == math.inf
             )
         )
-        start_s = time.monotonic()
         await shards.admit(f"https://d{number}.test/")
         await until(lambda: shard.dispatcher.pacer.buffered)
-        late_s.append(time.monotonic() - start_s)
         [lease] = shard.take_leases()
         shard.fetch(lease)
-
-    assert max(late_s) < 0.2
 
 
 async def test_what_redis_refused_is_sent_again_on_close(shards: Shards, client: RedisClient) -> None:
@@ -173,7 +167,7 @@ async def test_a_domain_with_a_long_retry_after_returns_its_other_urls(shards: S
     counters = await shards.read_counters()
     assert (counters.waiting, counters.leased, counters.counts["returned"]) == (4, 0, 3)
     [due] = await ready_in_s(shards, "a.test")
-    assert 98 < due <= 100.5
+    assert 50 < due <= 100.5
 
 
 # -- several shards --
@@ -194,24 +188,25 @@ async def test_two_shards_never_have_a_domain_in_common(shards: Shards) -> None:
 
 
 async def test_a_dead_shards_urls_are_taken_over_when_its_hold_ends_not_before_and_after_a_full_delay(
-    shards: Shards,
+    shards: Shards, client: RedisClient
 ) -> None:
     await shards.run.set_shards(2)
     await shards.admit(*sites(40))
-    rules = DelayRules(0.25)
-    one, other = await shards.open(0, rules=rules), await shards.open(1, rules=rules)
+    rules, limits = DelayRules(0.25), replace(LIMITS, shard_lease_s=3.0)
+    one, other = [await shards.open(number, limits=limits, rules=rules) for number in (0, 1)]
     await until(lambda: one.dispatcher.pacer.buffered + other.dispatcher.pacer.buffered == 40)
     theirs = {lease.url for lease in other.take_leases()}
     mine = {lease.url for lease in one.take_leases()}
-    killed_s = time.monotonic()
     await other.kill()
+    held = {partition_of(domain_of(url), PARTITIONS) for url in theirs}
+    until_ms = [int(await client.command("HGET", keys.meta(RUN, p), "until")) for p in held]
 
     again = await one.take_some(len(theirs))
 
     assert {lease.url for lease in again} == theirs
     assert mine & theirs == set()
-    # Its last renewal was at most a third of the hold before it was killed.
-    assert time.monotonic() - killed_s >= SHARD_LEASE_S * 2 / 3 + 0.25 - 0.05
+    seconds, micros = await client.command("TIME")
+    assert int(seconds) * 1000 + int(micros) / 1000 >= max(until_ms) + 250 - 2
     assert (await shards.read_counters()).counts["reclaimed"] == len(theirs)
 
 
@@ -248,7 +243,7 @@ async def test_shards_that_all_reach_no_site_keep_their_partitions(shards: Shard
 
 
 async def test_what_is_in_flight_is_aborted_before_the_hold_ends_if_it_is_not_renewed(shards: Shards) -> None:
-    shard = await shards.open()
+    shard = await shards.open(limits=replace(LIMITS, shard_lease_s=1.5))
     aborted: list[float] = []
     shard.dispatcher.on_lapse = lambda: aborted.append(shard.dispatcher.clock())
     renewed_s = shard.dispatcher.clock()
@@ -256,13 +251,13 @@ async def test_what_is_in_flight_is_aborted_before_the_hold_ends_if_it_is_not_re
 
     await until(lambda: aborted)
 
-    assert shard.dispatcher.owned_until_s < shard.dispatcher.lapses_at_s < renewed_s + SHARD_LEASE_S
+    assert shard.dispatcher.owned_until_s < shard.dispatcher.lapses_at_s < renewed_s + 1.5
 
 
 async def test_what_was_aborted_at_the_end_of_the_hold_may_still_arrive_so_its_domain_rests_longer(
     shards: Shards,
 ) -> None:
-    shard = await shards.open()
+    shard = await shards.open(limits=replace(LIMITS, shard_lease_s=1.5))
     usual_s = shard.dispatcher.rest_s("a.test", None)
     await shard.kill()
 
@@ -274,12 +269,12 @@ async def test_what_was_aborted_at_the_end_of_the_hold_may_still_arrive_so_its_d
 
 async def test_a_shard_paused_and_replaced_is_fenced_and_settles_nothing(shards: Shards) -> None:
     await shards.admit("https://a.test/")
-    paused = await shards.open()
-    await until(lambda: paused.dispatcher.pacer.buffered)
-    [lease] = paused.take_leases()
+    limits = replace(LIMITS, shard_lease_s=1.5)
+    paused = await shards.open(limits=limits)
+    lease = await paused.take_one()
     await paused.kill()
-    await asyncio.sleep(SHARD_LEASE_S)
-    successor = await shards.open(0)
+    await asyncio.sleep(limits.shard_lease_s)
+    successor = await shards.open(limits=limits)
     await until(lambda: successor.dispatcher.pacer.buffered)
 
     paused.fetch(lease, page=b"page")
@@ -434,7 +429,7 @@ async def test_closing_returns_every_lease_and_partition(shards: Shards) -> None
     assert counters.owned == 0
     assert (await shards.run.read_map()).alive == {}
     for due_s in await ready_in_s(shards, in_flight.domain, done.domain):
-        assert 6.5 < due_s <= 7.1
+        assert 3 < due_s <= 7.1
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -451,12 +446,14 @@ async def test_closing_in_the_middle_of_a_turn_leaves_nothing_behind(shards: Sha
 
 
 async def test_a_shard_that_left_is_followed_without_waiting(shards: Shards) -> None:
-    first = await shards.open(limits=LONG)
+    # Longer than we wait for anything.
+    limits = replace(LIMITS, shard_lease_s=2 * PATIENCE_S)
+    first = await shards.open(limits=limits)
     await until(lambda: len(first.feed.partitions) == PARTITIONS)
     await first.feed.close()
 
-    second = await shards.open(limits=LONG)
-    await until(lambda: len(second.feed.partitions) == PARTITIONS, limit_s=10)
+    second = await shards.open(limits=limits)
+    await until(lambda: len(second.feed.partitions) == PARTITIONS)
 
 
 async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(shards: Shards) -> None:
@@ -469,7 +466,7 @@ async def test_closing_while_the_robots_txt_is_on_its_way_lets_the_domain_rest(s
     await shard.feed.close()
 
     [due_s] = await ready_in_s(shards, "a.test")
-    assert 6.5 < due_s <= 7.1
+    assert 3 < due_s <= 7.1
 
 
 # -- limits --
@@ -496,7 +493,7 @@ async def test_nothing_is_leased_at_the_hard_limit_until_the_queue_is_below_the_
 
 async def test_nothing_is_leased_at_the_hard_limit_in_bytes(shards: Shards, client: RedisClient) -> None:
     await client.command("HSET", keys.page_counters(RUN), "queued_bytes", 5000)
-    shard = await shards.open(limits=replace(LIMITS, queue=QueueLimits(5, 10, 2000, 4000)))
+    shard = await shards.open(limits=replace(LONG, queue=QueueLimits(5, 10, 2000, 4000)))
     await shards.admit(*sites(30))
     await until(lambda: shard.feed.metrics.back_pressure["hard"] == 1)
     assert shard.dispatcher.pacer.buffered == 0
@@ -527,17 +524,16 @@ async def test_memory_holds_no_more_leases_than_its_batch_and_a_few(shards: Shar
 
 async def test_a_lease_that_hangs_is_leased_again_and_its_late_end_is_ignored(shards: Shards) -> None:
     await shards.admit("https://a.test/")
-    shard = await shards.open(limits=replace(LIMITS, lease_s=0.3), rules=DelayRules(0.0, backoff_s=0.05))
-    await until(lambda: shard.dispatcher.pacer.buffered)
-    [stuck] = shard.take_leases()
+    shard = await shards.open(limits=replace(LONG, lease_s=0.3), rules=DelayRules(0.0, backoff_s=0.05))
+    stuck = await shard.take_one()
 
-    again = await shard.take_some()
+    again = await shard.take_one()
     shard.fetch(stuck, page=b"late")
-    shard.fetch(again[0])
+    shard.fetch(again)
     await until(lambda: not shard.dispatcher.has_work)
 
     counters = await shards.read_counters()
-    assert (again[0].url, again[0].attempt) == (stuck.url, 1)
+    assert (again.url, again.attempt) == (stuck.url, 1)
     assert (counters.counts["done"], counters.counts["retry"], counters.queue_pages) == (1, 1, 0)
     assert counters.counts["reason:stuck"] == 1
 
@@ -654,7 +650,7 @@ async def test_a_crawl_delay_longer_than_a_chain_gives_the_urls_back_until_then(
     assert (await shards.state("a.test"))[5] == "20000"
     assert (await shards.read_counters()).waiting == 1
     [due_s] = await ready_in_s(shards, "a.test")
-    assert 19 < due_s <= 20.1
+    assert 10 < due_s <= 20.1
 
 
 async def test_robots_txt_that_cannot_be_fetched_sends_the_urls_back_for_later(shards: Shards) -> None:
@@ -668,7 +664,7 @@ async def test_robots_txt_that_cannot_be_fetched_sends_the_urls_back_for_later(s
     counters = await shards.read_counters()
     assert (counters.waiting, counters.leased, counters.counts["reason:retry_robots_http_503"]) == (2, 0, 1)
     [due_s] = await ready_in_s(shards, "a.test")
-    assert 58 < due_s <= 60.5
+    assert 30 < due_s <= 60.5
 
 
 async def test_a_redirected_robots_txt_is_the_domains_next_request(shards: Shards) -> None:
@@ -711,7 +707,7 @@ async def test_a_domain_handed_over_after_its_robots_txt_was_fetched_rests_first
     await until(lambda: shard.ends == [("retired", None)])
 
     [due_s] = await ready_in_s(shards, "a.test")
-    assert 8 < due_s <= 9.1
+    assert 4 < due_s <= 9.1
 
 
 async def test_a_domain_with_several_at_once_gets_them(shards: Shards) -> None:
@@ -752,7 +748,7 @@ async def test_the_first_shard_back_after_a_redis_outage_takes_nothing_from_late
     server = redis_server_factory()
     client = await RedisClient.open(url=server.url, data_dir=tmp_path)
     shards = Shards(client, await Run.open(client, RUN, partitions=PARTITIONS, shards=2))
-    first, late = [await shards.open(number) for number in (0, 1)]
+    first, late = [await shards.open(number, limits=LIMITS) for number in (0, 1)]
     await until(lambda: len(first.feed.partitions) == len(late.feed.partitions) == PARTITIONS // 2)
     # Past the time in which they leave each other's partitions alone because both have just come.
     await until(lambda: boot_clock() > first.feed._holdings._judges_from_s)

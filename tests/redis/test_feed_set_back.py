@@ -172,7 +172,7 @@ async def test_a_set_back_while_a_fenced_shard_starts_over_brings_the_seeds_back
     shards: Shards, bystander: RedisClient
 ) -> None:
     await shards.admit("https://a.test/")
-    shard = await shards.open()
+    shard = await shards.open(limits=LIMITS)
     lease = await shard.take_one()
     backup = await Backup.of(bystander)
     calls = []
@@ -200,7 +200,7 @@ async def test_requests_in_flight_end_before_anything_is_acquired_and_the_number
     shards: Shards, bystander: RedisClient, events: list[str]
 ) -> None:
     await shards.admit("https://a.test/")
-    shard = await shards.open()
+    shard = await shards.open(limits=LIMITS)
     backup = await Backup.of(bystander)
     lease = await shard.take_one()
 
@@ -444,7 +444,7 @@ async def test_a_dead_predecessors_claim_that_reappears_does_not_end_the_shard(
     await hold_name(bystander, NUMBER, process, ttl_ms)
     backup = await Backup.of(bystander)
     await drop_name(bystander, NUMBER, process.instance)
-    shard = await shards.open()
+    shard = await shards.open(limits=LIMITS)
     await until(lambda: len(shard.feed.partitions) == PARTITIONS)
 
     await backup.restore()

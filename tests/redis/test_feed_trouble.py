@@ -429,7 +429,7 @@ async def test_a_lease_put_off_is_back_at_the_front_and_its_domain_waits(shards:
     counters = await shards.read_counters()
     assert (counters.waiting, counters.counts["returned"], counters.queue_pages) == (2, 1, 0)
     [due_s] = await ready_in_s(shards, "a.test")
-    assert 38 < due_s <= 40.1
+    assert 20 < due_s <= 40.1
     assert (await shards.state("a.test"))[2:5] == ["0", "2", "0"]
 
 

@@ -10,7 +10,7 @@ from crawlproj.frontier.frontier import Frontier, Hold, Taken
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
-from tests.redis.shards import PARTITIONS, RUN, Shards, until
+from tests.redis.shards import LIMITS, PARTITIONS, RUN, Shards, until
 
 HOUR_MS = 3_600_000
 META = keys.meta(RUN, 0)
@@ -196,7 +196,7 @@ async def test_a_dead_shard_is_followed_in_time_though_redis_was_set_back_by_an_
     shards: Shards, client: RedisClient
 ) -> None:
     await shards.run.set_shards(2)
-    dead, other = await shards.open(0), await shards.open(1)
+    dead, other = [await shards.open(number, limits=LIMITS) for number in (0, 1)]
     await until(lambda: len(dead.feed.partitions) + len(other.feed.partitions) == PARTITIONS)
     await dead.kill()
 
