@@ -21,7 +21,6 @@ import pytest
 from tests.patience import PATIENCE_S
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_ANSWER_S = 30.0
 #: Chromium reads requests from descriptor 3 and writes to 4. Moved up first: the pipe may be at 3 or 4.
 _ON_3_AND_4 = """
 import fcntl, os, sys
@@ -103,7 +102,7 @@ class Browser:
 
     def _read(self, method: str) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            assert select.select([self._from], [], [], _ANSWER_S)[0], f"{method}: no answer from Chromium"
+            assert select.select([self._from], [], [], PATIENCE_S)[0], f"{method}: no answer from Chromium"
             part = os.read(self._from, 1 << 20)
             assert part, f"{method}: Chromium has gone"
             self._rest += part

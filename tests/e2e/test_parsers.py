@@ -445,7 +445,7 @@ def test_a_request_to_stop_is_noticed_by_a_parser_that_just_starts(
 
     starting.send(signal.SIGTERM)
 
-    assert starting.wait(20) == 0
+    assert starting.wait() == 0
 
 
 def _targets(table: Path) -> list[Path]:
@@ -609,7 +609,7 @@ def test_the_page_queue_stays_bounded_without_a_parser_and_the_crawl_ends_with_o
     crew.wait_until(lambda: crew.status()["leased"] == 0, "what was lent is fetched")
     full = crew.status()
     shard.send(signal.SIGTERM)
-    assert shard.wait(20) == 0
+    assert shard.wait() == 0
     after = crew.status()
     crew.start(shards=1, parsers=1)
     crew.finish(*crew.processes[1:])
