@@ -19,16 +19,16 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from crawlproj.errors import BadArgument
 from crawlproj.redisio.client import RedisClient
-from crawlproj.runs import Run, status_of
+from crawlproj.runs import Run, RunState, status_of
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
@@ -40,6 +40,7 @@ from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
+T = TypeVar("T")
 DELAY_S = 0.2
 PASSWORD = "f00dcafe"
 
@@ -90,17 +91,25 @@ class Containers:
 
     def status(self) -> dict[str, Any]:
         """What `scrapy status` would say; a process of its own would take seconds on a busy machine."""
-        return asyncio.run(self._status())
-
-    async def _status(self) -> dict[str, Any]:
-        url = f"redis://:{PASSWORD}@127.0.0.1:{self.redis_port}/0"
-        client = await RedisClient.open(url=url, data_dir=self.data)
         try:
-            return await status_of(await Run.find(client, "web"))
+            return self._with_run(status_of)
         except BadArgument:
             return {"shards_alive": {}, "parsers": {}, "fetched": 0}
-        finally:
-            await client.close()
+
+    def pause(self) -> None:
+        """As `scrapy pause`; that would take its time to start, and the run might end meanwhile."""
+        self._with_run(lambda run: run.change(RunState.PAUSED))
+
+    def _with_run(self, do: Callable[[Run], Awaitable[T]]) -> T:
+        async def work() -> T:
+            url = f"redis://:{PASSWORD}@127.0.0.1:{self.redis_port}/0"
+            client = await RedisClient.open(url=url, data_dir=self.data)
+            try:
+                return await do(await Run.find(client, "web"))
+            finally:
+                await client.close()
+
+        return asyncio.run(work())
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -243,6 +252,7 @@ def _play(story: Story) -> Story:
 
     wait_until(lambda: len(at_work()["shards_alive"]) == 2 and at_work()["fetched"], "two shards fetch")
     # So that it does not end before more have come.
+    containers.pause()
     containers.execute("crawl", "scrapy pause")
     wait_until(lambda: containers.is_healthy("crawl"), "crawl is healthy")
     # docker compose up --scale parser=2
