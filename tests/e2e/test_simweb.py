@@ -129,15 +129,16 @@ async def test_a_plain_page_has_the_bytes_of_the_world(faulty: SimwebProcess) ->
     page = faulty.world.page(url)
     assert page is not None
 
+    begun_ms = time.time() * 1000
     response = await fetch(url)
+    ended_ms = time.time() * 1000
 
     assert (response.status, response.complete) == (200, True)
     assert response.body == body(faulty.world, page)
     record = await logged(faulty, url)
     assert (record.status, record.fault, record.complete) == (200, "", True)
     assert record.bytes == len(response.raw)
-    assert abs(record.end_ms / 1000 - time.time()) < 5
-    assert 2 <= record.end_ms - record.start_ms < 1000
+    assert begun_ms - 1 <= record.start_ms <= record.end_ms - 2 <= ended_ms
 
 
 async def test_a_transient_500_passes_and_a_permanent_one_stays(faulty: SimwebProcess) -> None:
@@ -364,7 +365,7 @@ def test_the_command_is_ready_writes_its_files_and_ends_on_sigterm(tmp_path: Pat
         address = f"http://127.0.1.1:{facts['port']}/"
         response = asyncio.run(fetch_by_name(address, urlsplit(url).netloc))
         child.send_signal(signal.SIGTERM)
-        assert child.wait(5) == 0
+        assert child.wait(PATIENCE_S) == 0
 
     assert response.status == 200
     assert facts["seeds_file"] == str(seeds)

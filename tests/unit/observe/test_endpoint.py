@@ -33,7 +33,7 @@ Samples = dict[tuple[str, str], float]
 
 def scrape(url: str) -> Samples:
     """Ask as Prometheus does; returns values by name and '{kind}-{number} {label}'."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     found: Samples = {}
     for family in text_string_to_metric_families(text):
@@ -180,7 +180,7 @@ def test_without_free_descriptors_a_client_waits_and_costs_nothing(
             spent_s = time.process_time() - began_s
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        one.settimeout(10)
+        one.settimeout(PATIENCE_S)
 
         assert one.recv(12) == b"HTTP/1.0 200"
         assert spent_s < 0.2
@@ -190,7 +190,7 @@ def test_other_paths_are_not_found_and_the_endpoint_stays(endpoint_of: Callable[
     endpoint = endpoint_of(Metrics(), "shard", 0)
 
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(endpoint.url.replace("/metrics", "/secrets"), timeout=10)
+        urllib.request.urlopen(endpoint.url.replace("/metrics", "/secrets"), timeout=PATIENCE_S)
 
     assert scrape(endpoint.url)
 
