@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 #: "Max file locks": without effect since Linux 2.4.
 _MARK = 10
 #: Added to the mark of a run, which must be higher than that of any process.
 _RUN = 1_000_000_000
-#: How long a process that was stopped may take to exit, on a busy machine.
-_ENDING_S = 10.0
 
 
 class _Process(NamedTuple):
@@ -61,7 +61,7 @@ class Leftovers:
     # After pytest's own, which ends what the fixtures of the session hold.
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        left = _end(self._number, _ENDING_S)
+        left = _end(self._number, PATIENCE_S)
         reported = [f"{one.pid} of {self._test_of(one)}: {one.command}" for one in left]
         output = getattr(session.config, "workeroutput", None)
         if output is None:
@@ -85,7 +85,7 @@ class LeftoversOfWorkers:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         # No fixture has stopped anything then.
         is_interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
-        left = _end(self._number, 0.0 if is_interrupted else _ENDING_S)
+        left = _end(self._number, 0.0 if is_interrupted else PATIENCE_S)
         _report(session.config, [f"{one.pid}: {one.command}" for one in left])
 
 

@@ -121,7 +121,7 @@ async def open_client(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     opened: list[RedisClient] = []
 
     async def open_one(url: str, **options: Any) -> RedisClient:
-        opened.append(await RedisClient.open(url=url, data_dir=tmp_path, wait_s=60, **options))
+        opened.append(await RedisClient.open(url=url, data_dir=tmp_path, wait_s=PATIENCE_S, **options))
         return opened[-1]
 
     yield open_one

@@ -190,7 +190,7 @@ def test_a_stopped_shard_returns_every_lease_and_the_run_resumes(
     took_s = time.monotonic() - stopped_s
 
     status = crew.status()
-    assert took_s < float(crew.settings["CRAWL_DRAIN_SECONDS"]) + 10
+    assert took_s < float(crew.settings["CRAWL_DRAIN_SECONDS"]) + 60
     assert status["leased"] == 0
     assert status["waiting"] > 0
     assert status["partitions_owned"] == 0

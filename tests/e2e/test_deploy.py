@@ -283,7 +283,7 @@ def _play(story: Story) -> Story:
 
 def scrape(port: int) -> str:
     """Return the metrics, or nothing while there is no endpoint."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()

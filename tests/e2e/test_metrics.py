@@ -17,6 +17,7 @@ from crawlproj.observe.metrics import METRICS, RUN_METRICS
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
 from tests.e2e.conftest import Crew, wait_until
+from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +38,7 @@ def port(ports: HeldPorts) -> int:
 
 
 def scrape(url: str) -> list[Sample]:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     return [
         (sample.name, {name: value for name, value in sample.labels.items() if name != "run"}, sample.value)

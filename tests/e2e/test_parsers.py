@@ -320,10 +320,11 @@ def test_pages_that_hang_are_tried_three_times_and_become_dead_letters(
     pages.put_raw(*(pack(page) for page in hanging))
     pages.put(range(50, 100))
 
-    settle(parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="1"))
+    settle(parser(CRAWL_FIELDS=json.dumps(HANGS_ON), CRAWL_PARSE_SECONDS="2"))
 
     pages.assert_stored_once(beside=("dead", "dead-pages", "dead-ages"))
-    assert pages.counters()["failed"] == 6
+    # More if the machine was so busy that another one took as long.
+    assert pages.counters()["failed"] >= 6
     listed = scrapy("deadletters", "--json")
     assert listed.wait() == 0
     letters = {letter["url"]: letter for letter in map(json.loads, listed.log.splitlines())}
@@ -373,7 +374,9 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
         CRAWL_DEAD_LETTER_BYTES=most_bytes,
     )
     # The kernel kills what uses more CPU, as it kills what uses more memory than there is.
-    resource.prlimit(dying.process.pid, resource.RLIMIT_CPU, (2, 2))
+    for pid in (dying.process.pid, child_of(dying.process)):
+        if pid:
+            resource.prlimit(pid, resource.RLIMIT_CPU, (2, 2))
     wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
     on_disk = RunPaths(tmp_path / "data", RUN).deadletters
     if most_bytes == "0":

@@ -30,7 +30,7 @@ SMALL = WorldSpec(seed=3, domains=8, pages_per_domain=8, size_spread=0.3, latenc
 #: More than is fetched before the test stops it.
 LARGE = WorldSpec(seed=4, domains=12, pages_per_domain=60, size_spread=0.3, latency_ms=20, throttle_share=0.0)
 #: What a drained job may take beyond its time to drain, on a busy machine.
-A_LITTLE_S = 20.0
+A_LITTLE_S = 60.0
 
 
 @pytest.fixture(scope="module")

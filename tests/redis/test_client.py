@@ -193,7 +193,7 @@ async def test_a_blocking_command_returns_none_when_its_time_is_up(scripted: Red
 
 async def test_a_blocking_command_does_not_hold_up_the_others(scripted: RedisClient) -> None:
     blocked = [
-        asyncio.create_task(scripted.block("BLMOVE", f"from{n}", "to", "LEFT", "RIGHT", timeout_s=10))
+        asyncio.create_task(scripted.block("BLMOVE", f"from{n}", "to", "LEFT", "RIGHT", timeout_s=PATIENCE_S))
         for n in range(CONNECTIONS + 2)
     ]
 
@@ -216,7 +216,7 @@ async def test_redis_unreachable_in_the_middle_is_one_warning_and_all_calls_comp
 
     server.kill()
     calls = [asyncio.create_task(client.run("put_value", [f"k{n}"], [n])) for n in range(40)]
-    blocked = asyncio.create_task(client.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=10))
+    blocked = asyncio.create_task(client.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=PATIENCE_S))
     await until(lambda: client.retry.is_waiting)
     server.start()
     answers = await asyncio.gather(*calls)

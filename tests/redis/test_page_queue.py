@@ -12,6 +12,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
+from tests.patience import PATIENCE_S
 
 RUN = "web"
 
@@ -53,7 +54,7 @@ async def test_a_page_is_taken_by_one_parser(client: RedisClient, queue: PageQue
 
 async def test_taking_waits_for_the_first_page(client: RedisClient, queue: PageQueue) -> None:
     await queue.heartbeat("p", 0)
-    waiting = asyncio.create_task(queue.take("p", 5, wait_s=5))
+    waiting = asyncio.create_task(queue.take("p", 5, wait_s=PATIENCE_S))
     while b"flags=b" not in await client.command("CLIENT", "LIST"):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
@@ -67,7 +68,9 @@ async def test_all_waiting_parsers_wake_and_no_page_is_taken_twice(client: Redis
     queues = {f"p{number}": PageQueue(client, RUN) for number in range(3)}
     for parser, queue in queues.items():
         await queue.heartbeat(parser, 0)
-    waiting = [asyncio.create_task(queue.take(parser, 1, wait_s=5)) for parser, queue in queues.items()]
+    waiting = [
+        asyncio.create_task(queue.take(parser, 1, wait_s=PATIENCE_S)) for parser, queue in queues.items()
+    ]
     while (await client.command("CLIENT", "LIST")).count(b"flags=b") < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 

@@ -32,6 +32,7 @@ from crawlproj.runs.leader import Leader
 from crawlproj.runs.overview import overview_of
 from crawlproj.storage import read_pages
 from tests.conftest import RedisServer
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
 
@@ -550,12 +551,12 @@ async def test_only_if_that_is_impossible_an_error_says_to_raise_maxmemory(
 
 
 async def test_a_full_redis_refuses_at_once_what_is_not_to_wait(client: RedisClient, run: Run) -> None:
-    client.retry._wait_s = 60
+    client.retry._wait_s = 2 * PATIENCE_S
     await client.command("CONFIG SET", "maxmemory", 1)
 
     admitting = Frontier(client, RUN, 1).admit([Candidate("http://b.test/")], waits_for_room=False)
     with pytest.raises(RedisFull, match="Raise maxmemory"):
-        await asyncio.wait_for(admitting, 5)
+        await asyncio.wait_for(admitting, PATIENCE_S)
 
 
 # -- the run --

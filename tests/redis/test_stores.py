@@ -29,6 +29,7 @@ from crawlproj.storage.browse import PageFilter, browse, find_page
 from crawlproj.storage.objects import store_at
 from crawlproj.storage.places import places_of
 from crawlproj.supervisor.progress import room_lines
+from tests.patience import PATIENCE_S
 from tests.stores import BUCKET, FaultyProxy, answer
 
 RUN = "web"
@@ -195,12 +196,12 @@ async def test_a_parser_returns_its_pages_while_the_store_refuses_and_stores_the
     parser = parser_on(run, tmp_path, store)
     with caplog.at_level(logging.WARNING):
         running = asyncio.create_task(parser.run())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not (said := (await overview_of(run))["storage_waits"]):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         queued = await PageQueue(client, RUN).length()
         asked = s3.connections
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while s3.connections < asked + 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         s3.mend()
