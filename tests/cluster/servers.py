@@ -17,8 +17,10 @@ from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
 SLOTS = 16384
-#: How long a silent node is waited for, in ms.
-NODE_TIMEOUT_MS = 1000
+#: How long a silent node is waited for, in ms: one that a busy machine keeps from running is not dead.
+PATIENT_MS = 120_000
+#: The same once one is killed.
+QUICK_MS = 1000
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
@@ -94,7 +96,7 @@ class ClusterOfServers:
         tls: bool = False,
         password: str = "",
     ) -> None:
-        common = [*("--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS)), *options]
+        common = [*("--cluster-enabled", "yes", "--cluster-node-timeout", str(PATIENT_MS)), *options]
         common += ["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
         if password:
             common += ["--requirepass", password, "--masterauth", password]
@@ -143,6 +145,19 @@ class ClusterOfServers:
     def _migrate(self, source: Node, target: Node, names: Sequence[str]) -> None:
         auth = ("AUTH", source.password) if source.password else ()
         source.ask().execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, *auth, "KEYS", *names)
+
+    def fail_over(self, master: Node) -> None:
+        """Kill *master*, and wait until its replica has taken its place."""
+        replica = self.replicas[self.masters.index(master)]
+        master.kill()
+        self._wait_for_silent_nodes(QUICK_MS)
+        until(lambda: replica.info("role") == "master", "the replica was not promoted")
+        self._wait_for_silent_nodes(PATIENT_MS)
+
+    def _wait_for_silent_nodes(self, limit_ms: int) -> None:
+        for node in self.nodes:
+            if node._process is not None:
+                node.ask().config_set("cluster-node-timeout", limit_ms)
 
     def owner(self, slot: int) -> Node:
         """Return the master of *slot*, as a living node knows it."""
@@ -211,7 +226,7 @@ class Sentinels:
             config.write_text(
                 f"requirepass secret\nsentinel sentinel-pass secret\n"
                 f"sentinel monitor crawl 127.0.0.1 {master.port} 2\n"
-                "sentinel auth-pass crawl secret\nsentinel down-after-milliseconds crawl 1000\n"
+                f"sentinel auth-pass crawl secret\nsentinel down-after-milliseconds crawl {PATIENT_MS}\n"
                 "sentinel failover-timeout crawl 5000\n"
             )
             node.start(str(config), "--sentinel")
@@ -222,6 +237,12 @@ class Sentinels:
     def kill(self) -> None:
         for node in [*self.servers, *self.sentinels]:
             node.kill()
+
+    def kill_master(self) -> None:
+        """Kill the first server, and have the Sentinels notice soon."""
+        self.servers[0].kill()
+        for node in self.sentinels:
+            node.ask().execute_command("SENTINEL SET crawl down-after-milliseconds", QUICK_MS)
 
     def _knows_all(self, node: Node) -> bool:
         [state] = node.ask().sentinel_masters().values()

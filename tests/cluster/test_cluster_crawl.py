@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from crawlproj.redisio import keys
 from tests.cluster.conftest import MakeCluster, StartCrawl
 from tests.cluster.judge import assert_each_page_once
-from tests.cluster.servers import ClusterOfServers, until
+from tests.cluster.servers import ClusterOfServers
 
 RUN = "simweb"
 #: Domains of the simulated web, about 24 pages each.
@@ -34,7 +34,6 @@ def test_a_crawl_ends_complete_though_slots_move_and_a_master_dies(
         moved = moving.submit(move_slots, cluster)
         crawl.wait_for_requests(90)
         moved.result()
-    cluster.masters[1].kill()
-    until(lambda: cluster.replicas[1].info("role") == "master", "the replica was not promoted")
+    cluster.fail_over(cluster.masters[1])
 
     assert_each_page_once(crawl)

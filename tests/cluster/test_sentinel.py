@@ -35,9 +35,9 @@ async def test_the_master_is_used_and_found_again_after_a_failover_in_a_crawl(
     await client.command("SET", "kept", "1")
     crawl = start_crawl(sentinels.url, "--simweb", "6", "--parsers", "1")
     crawl.wait_for_requests(40)
-    master, replica = sentinels.servers
+    _, replica = sentinels.servers
 
-    master.kill()
+    sentinels.kill_master()
     kept = await client.command("GET", "kept")
 
     assert kept == b"1"
