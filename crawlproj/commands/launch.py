@@ -23,6 +23,7 @@ from crawlproj.supervisor.launch import (
 )
 from crawlproj.supervisor.plan import amount_from
 from crawlproj.supervisor.progress import scope_phrase, start_phrase
+from crawlproj.supervisor.restart import restart
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Command(RuledCommand):
             if getattr(opts, option) < least:
                 raise BadArgument(f"--{option} {getattr(opts, option)}: must be at least {least}.")
         settings = job_settings(config, dict(pair.split("=", 1) for pair in opts.set), servers)
+        # That is done here: no job may delete what is admitted here.
+        settings["SCHEDULER_FLUSH_ON_START"] = "0"
         sources = self.seed_sources(args)
         await self.check(name, sources, opts, fetches=False)
         jobs = plan_jobs(name, opts.shards, opts.parsers, servers)
@@ -134,6 +137,8 @@ class Command(RuledCommand):
         async with self.client() as client:
             if not sources and not await Run(client, name, 1).state():
                 raise no_seeds
+            if sources and self.config().scheduler_flush_on_start:
+                await restart(client, name, self.config())
             run = await self.open_run(client, name, opts.shards)
             terms = await self.obey(run, opts, spider="web", may_change=True)
             assert terms is not None

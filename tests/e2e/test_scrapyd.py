@@ -185,6 +185,8 @@ def test_a_launched_run_is_spread_drained_and_launched_again_to_its_end(
     for server in in_project:
         wait_for(server.is_up, "scrapyd is up")
     servers = [argument for server in in_project for argument in ("--scrapyd", server.url)]
+    # Without seeds a run is resumed all the same.
+    crew.settings["SCHEDULER_FLUSH_ON_START"] = "1"
 
     first = crew.scrapy("launch", *servers, "--shards", "2", str(crew.seeds_file))
     assert first.wait() == 0, first.log
