@@ -171,13 +171,19 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click the middle of an element with the mouse; it must be seen there."""
         where = f"document.querySelector({json.dumps(selector)})"
-        self.wait_for(f"{where}?.checkVisibility()")
-        x, y = self.evaluate(
-            f"(() => {{ const e = {where}; e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            "const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        deadline = time.monotonic() + PATIENCE_S
+        self.evaluate("window.isMissed = true")
+        # A page may move what it shows while we aim. In the one a click led to, nothing is missed.
+        while self.evaluate("window.isMissed"):
+            assert time.monotonic() < deadline, f"{selector} was clicked in vain"
+            self.wait_for(f"{where}?.checkVisibility()")
+            x, y = self.evaluate(
+                f"(() => {{ const e = {where}; e.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+                "e.addEventListener('click', () => { window.isMissed = false; }, true);"
+                "const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+            )
+            for kind in ("mousePressed", "mouseReleased"):
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)

@@ -86,6 +86,10 @@ class Server:
         found: dict[str, Any] = wait_until(reached, f"{job} is {state}")
         return found
 
+    def wait_until_unused(self, job: str) -> None:
+        """Wait until the processes of *job* have left; before, it cannot be deleted."""
+        wait_until(lambda: not self.get(f"/api/jobs/{job}")["processes"], f"the processes of {job} have left")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

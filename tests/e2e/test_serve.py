@@ -109,6 +109,7 @@ def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebPr
     assert [summary["id"] for summary in server.get("/api/jobs?state=completed")["jobs"]] == ["news"]
     assert server.get("/api/health")["status"] == "ok"
 
+    server.wait_until_unused("news")
     assert server.send("DELETE", "/api/jobs/news?pages=true").status == 204
     assert server.send("GET", "/api/jobs/news").status == 404
     assert not (site.data / "runs" / "news").exists()

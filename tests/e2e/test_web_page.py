@@ -184,7 +184,7 @@ def test_a_crawl_is_started_by_keyboard_watched_and_steered(
     page.wait_for("document.querySelector('dialog[open]')")
     page.click("dialog button.main")
     shows_state(page, "stopped")
-    wait_until(lambda: not server.get("/api/jobs/watched")["processes"], "its processes have left")
+    server.wait_until_unused("watched")
 
     # Nothing is in the page alone.
     page.reload()
@@ -224,6 +224,7 @@ def test_a_crawl_goes_beyond_its_limit_gets_seeds_and_is_deleted_with_care(
     assert "10.0.0.1 is private" in page.text("dialog[open]")
     page.click("dialog button.main")
     server.wait_for_state("grown", "stopped")
+    server.wait_until_unused("grown")
 
     button(page, "Delete")
     page.click("#with-pages")
