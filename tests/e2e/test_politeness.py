@@ -177,7 +177,8 @@ def in_trouble(shared_crew_of: Callable[..., Any]) -> dict[str, Any]:
             DEAD,
             CRAWL_GIVE_UP_FAILURES=str(GIVE_UP),
             CRAWL_PARKED_SECONDS=str(PARKED_S),
-            CRAWL_HEADER_SECONDS="0.5",
+            # A machine that is busy for as long makes a request late that we have given up.
+            CRAWL_HEADER_SECONDS="2",
         ),
     }
     for crew in crews.values():
