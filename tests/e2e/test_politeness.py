@@ -274,7 +274,10 @@ def test_a_dead_site_sees_few_connections_at_growing_pauses(dead: Any, number: i
     pauses = pauses_ms(attempts)
 
     assert len(attempts) >= GIVE_UP
-    assert pauses[0] < pauses[1] < pauses[2]
+    # At least: a busy machine makes each of them longer.
+    backoff_ms = float(dead.settings["CRAWL_BACKOFF_SECONDS"]) * 1000
+    assert pauses[0] >= backoff_ms - 5
+    assert pauses[1] >= 2 * backoff_ms - 5
     assert all(pause >= PARKED_S * 1000 - 5 for pause in pauses[GIVE_UP - 1 :])
 
 
