@@ -87,5 +87,5 @@ def test_a_killed_shard_does_not_lock_the_address_for_longer_than_its_request_mi
     gaps = gaps_ms(crew)
     assert min(gaps) >= DELAY_S * 1000
     # The survivor, too, must learn from Redis that it may go: 3 s of flight, and what it takes to come.
-    assert 1000 < max(gaps) < 3000 + 2000
+    assert 1000 < max(gaps) < 3000 + 15_000
     crew.assert_content(twice_at_most=spec.domains)
