@@ -112,6 +112,19 @@ class Job(JobSummary):
     links: dict[str, str]
 
 
+class HistoryPoint(_Answer):
+    at: datetime
+    #: Pages until then, since the job began.
+    fetched: Count
+    parsed: Count
+
+
+class JobHistory(_Answer):
+    #: By the same clock as the points.
+    now: datetime
+    points: list[HistoryPoint]
+
+
 class JobList(_Answer):
     jobs: list[JobSummary]
     next: str | None

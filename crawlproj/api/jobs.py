@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from crawlproj.api import actions
-from crawlproj.api.answers import Job, JobList, Released, SeedsAdded, State
+from crawlproj.api.answers import Job, JobHistory, JobList, Released, SeedsAdded, State
 from crawlproj.api.listing import list_jobs
 from crawlproj.api.problems import Refused, bad_field
 from crawlproj.api.requests import (
@@ -22,9 +22,11 @@ from crawlproj.api.requests import (
     ShardsRequest,
 )
 from crawlproj.api.service import ANSWER_S, JobId, Served, answer, service_of
-from crawlproj.api.view import summary_of
+from crawlproj.api.view import iso_time, summary_of
 from crawlproj.checks import disk_problems
 from crawlproj.errors import Problem
+from crawlproj.redisio.clock import server_ms
+from crawlproj.runs.history import read_history
 from crawlproj.runs.jobs import KeyReused, NameTaken, TooManyJobs, name_for
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -83,6 +85,21 @@ async def list_all(
 async def show(job: JobId, served: Served) -> Response:
     """Show a job: state, counts, rates, time left, processes, and what is wrong."""
     return answer(await served.view(job))
+
+
+@router.get("/{job}/history", response_model=JobHistory)
+async def history(job: JobId, served: Served) -> Response:
+    """Show the past of a job: at most 300 points, further apart the longer it has been running."""
+    run = await served.run_of(job)
+    points = await read_history(run) if run else []
+    return answer(
+        {
+            "now": iso_time(await server_ms(served.client)),
+            "points": [
+                {"at": iso_time(one.at_ms), "fetched": one.fetched, "parsed": one.parsed} for one in points
+            ],
+        }
+    )
 
 
 @router.get(

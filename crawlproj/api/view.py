@@ -40,6 +40,7 @@ _COPIED = (
     ),
     *("parked_domains", "trapped", "redis_full"),
 )
+_LINKS = ("history", "pages", "domains", "events", "export", "deadletters")
 #: What is shown of a process.
 _FIGURES = ("kind", "name", "host", "pid", "silent_seconds", "pages_per_s", "memory_bytes", "open_files")
 
@@ -137,8 +138,7 @@ def _empty(job: str, config: Config) -> dict[str, Any]:
         "pages_path": str(RunPaths(config.data, job).pages),
         "rules": {},
         "processes": [],
-        "links": {"self": path}
-        | {name: f"{path}/{name}" for name in ("pages", "domains", "events", "export", "deadletters")},
+        "links": {"self": path} | {name: f"{path}/{name}" for name in _LINKS},
     }
 
 

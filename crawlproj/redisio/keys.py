@@ -206,6 +206,11 @@ def page_counters(run: str, stripe: Stripe = None) -> str:
     return _page(run, stripe, "page-counters")
 
 
+def history(run: str) -> str:
+    """hash · seconds the run had been running → ``at fetched parsed``: time (ms), pages fetched and parsed until then; at most 300, thinned as the run gets longer · until the run is deleted"""
+    return _run(run, "history")
+
+
 def promises(run: str) -> str:
     """hash · with a page limit, the pages promised: `promised`, `granted`, `back:PROCESS` · kept with the run"""
     return _run(run, "promises")

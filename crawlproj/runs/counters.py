@@ -54,6 +54,11 @@ class RunCounters:
         return self.queue_pages + sum(self.taken.values())
 
     @property
+    def parsed(self) -> int:
+        """Pages stored, or held by a parser."""
+        return self.stored + sum(self.taken.values())
+
+    @property
     def outstanding(self) -> int:
         """URLs, pages and links that are not done."""
         return self.waiting + self.leased + self.unstored + self.spilled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crawlproj.errors import NoSeeds, SetBack
 from crawlproj.model.run import RunState
@@ -13,6 +13,7 @@ from crawlproj.observe.crashpoints import passed
 from crawlproj.redisio import keys
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs.counters import RunCounters
+from crawlproj.runs.history import History
 from crawlproj.runs.processes import live_processes
 from crawlproj.runs.record import Limits, Run, RunMap
 
@@ -48,6 +49,10 @@ class Leader:
     _unparsed_since_s: float | None = None
     #: Whether only parsers were left to wait for at the last step.
     awaits_parsers: bool = False
+    _history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._history = History(self.run)
 
     async def lead(self) -> bool:
         """Take or keep the leadership; returns whether we have it."""
@@ -74,6 +79,7 @@ class Leader:
             return False
         counters = await self.run.read_counters()
         passed("counters_read")
+        await self._history.note(run_map.ran_s, counters)
         reached = limit_reached(run_map.limits, counters, run_map.ran_s)
         if reached:
             return await self._end(RunState.STOPPED, reached, None, generation)

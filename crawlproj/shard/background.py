@@ -19,6 +19,7 @@ from crawlproj.frontier.feed import Feed
 from crawlproj.observe.metrics import Metrics
 from crawlproj.runs import Leader, Run, RunState
 from crawlproj.runs.gauges import run_gauges
+from crawlproj.runs.history import LEAST_S
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +54,10 @@ async def lead(
     """
     dispatcher = feed.dispatcher
     pause_s = _LEAD_S
-    idle_s = 0.0
+    idle_s = unled_s = 0.0
     while True:
         await asyncio.sleep(pause_s)
+        unled_s += pause_s
         if feed.starting and is_started() and not dispatcher.candidates:
             feed.stop_starting()
         is_idle = not has_work() and not feed.starting
@@ -64,8 +66,11 @@ async def lead(
             wake()
         idle_s = idle_s + pause_s if is_idle else 0.0
         pause_s = min(pause_s * 1.5, 2.0) if is_idle else _LEAD_S
-        # A run without limits cannot end while this shard has work.
-        if not (is_idle or feed.has_limits) or not await leader.lead():
+        # A run without limits cannot end while this shard has work, but it has a history.
+        if not (is_idle or feed.has_limits or unled_s >= LEAST_S):
+            continue
+        unled_s = 0.0
+        if not await leader.lead():
             continue
         if await leader.step():
             return

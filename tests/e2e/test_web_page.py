@@ -24,6 +24,7 @@ from crawlproj.pages.deadletters import DeadLetter
 from crawlproj.pages.queue import PageQueue
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
+from crawlproj.redisio.clock import server_ms
 from crawlproj.runs import Run
 from crawlproj.runs.reasons import _REMEDIES
 from crawlproj.simweb.process import SimwebProcess
@@ -165,7 +166,7 @@ def test_a_crawl_is_started_by_keyboard_watched_and_steered(
     wait_until(lambda: number(page, "Fetched") > 0, "pages are fetched")
     seen = number(page, "Fetched")
     wait_until(lambda: number(page, "Fetched") > seen, "more pages are fetched")
-    page.wait_for("document.querySelector('.chart path').getAttribute('d').includes('L')")
+    page.wait_for("document.querySelector('.chart path').getAttribute('d').includes('H')")
     page.wait_for("document.querySelector('[aria-labelledby=processes-title]').innerText.includes('shard')")
 
     button(page, "Pause")
@@ -468,6 +469,29 @@ def test_what_was_given_up_is_released_and_replayed(site: Site, server: Server, 
     page.wait_for("document.querySelector('.panel')?.innerText.includes('every page could be read')")
     kept = server.get("/api/jobs/kept")
     assert (kept["dead_letters"], kept["pages_queued"], kept["state"]) == (0, 1, "paused")
+
+
+async def keep_night(data: Path) -> None:
+    """Make a run that fetched ten pages a second for hours, while nobody was looking."""
+    client = await RedisClient.connect(Config(data=data))
+    run = await Run.open(client, "night", partitions=1)
+    await run.change(RunState.PAUSED)
+    begin_s = await server_ms(client) // 1000 - 8 * 3600
+    for ran_s in range(0, 8 * 3600, 160):
+        point = f"{1000 * (begin_s + ran_s)} {10 * ran_s} {9 * ran_s}"
+        await client.command("HSET", keys.history("night"), ran_s, point)
+    await client.close()
+
+
+def test_the_chart_shows_what_a_crawl_did_before_anybody_looked(
+    site: Site, server: Server, page: Browser
+) -> None:
+    asyncio.run(keep_night(site.data))
+
+    page.open(address(server, "jobs/night"))
+
+    page.wait_for("document.querySelector('.chart svg')?.ariaLabel?.includes('at most 10.0 fetched')")
+    assert "8 h ago" in page.evaluate("document.querySelector('.chart').textContent")
 
 
 def test_the_stream_of_a_quiet_job_stays_open(server: Server, read_job: str) -> None:

@@ -1,12 +1,14 @@
 // One crawl, live: how it is, what can be done, and a panel for each thing to look at.
 
-import { follow, loaded } from "./api.js";
+import { follow, jobPath, loaded, repeat, request } from "./api.js";
 import { toolbar } from "./actions.js";
 import { announce, foreign, h, Live, keep, put, setAttribute, setText, show, time } from "./dom.js";
 import { count, line, percent } from "./format.js";
 import { overviewPanel } from "./overview.js";
 import { History } from "./chart.js";
 import { stateChip, wellness } from "./state.js";
+
+const HISTORY_MS = 30_000;
 
 // Path, label, the number beside it.
 const PANELS = {
@@ -32,7 +34,7 @@ const PANELS = {
 export function jobView(main, route, signal) {
   const [, id] = route.path;
   const live = new Live();
-  const history = new History(id);
+  const history = new History();
   const place = h("div", { class: "panel" });
   const view = { title: line(id, 60), id, job: null, panel: null, history };
   const body = h(
@@ -91,6 +93,14 @@ export function jobView(main, route, signal) {
   }
 
   follow(id, update, () => gone(main, id), signal);
+  repeat(
+    HISTORY_MS,
+    async () => {
+      history.keep(await request(jobPath(id, "/history"), { signal }));
+      if (view.job) view.panel?.update?.(view.job);
+    },
+    signal,
+  );
   return { ...view, accepts: (to) => to.path[0] === "jobs" && to.path[1] === id, go };
 }
 

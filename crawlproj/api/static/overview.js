@@ -64,9 +64,8 @@ export function overviewPanel(place, view, route, signal) {
   );
   function update(job) {
     live.update(job);
-    chart.update();
-    // Of a crawl that is over there is nothing to draw, unless somebody watched it.
-    show(chart.element, !isOver(job) || view.history.samples.some(([, fetched]) => fetched > 0));
+    chart.update(job);
+    show(chart.element, view.history.samples.some(([, fetched]) => fetched > 0));
     failures.update(job);
     processes.update(job.processes ?? [], isOver(job) ? "None: the crawl is over." : "None yet.");
     rules.update(job);
