@@ -270,8 +270,8 @@ def _problems(view: dict[str, Any], overview: dict[str, Any]) -> list[dict[str, 
         ),
         (
             view["pages_cut"] > 0,
-            f"Pages that were cut: {view['pages_cut']:,}.",
-            "Raise CRAWL_MAX_BODY if their ends matter.",
+            f"Truncated pages: {view['pages_cut']:,}. Too large, or broken off by their site.",
+            "Raise CRAWL_MAX_BODY if the ends of large ones matter.",
         ),
     ]
     listed = (("wrong", found), ("note", notes))

@@ -301,7 +301,13 @@ def test_every_view_fits_a_phone_and_is_dark_at_night(server: Server, page: Brow
         page.open(address(server, view.format(job=read_job)))
         page.wait_for(IS_DRAWN)
         assert page.evaluate("document.documentElement.scrollWidth") == 360, view
+        wide = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length"
+        assert page.evaluate(wide) == 0, view
 
+    # The menu opens within the screen.
+    page.open(address(server, f"jobs/{read_job}"))
+    page.click(".menu summary")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
     ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
     assert sum(page.evaluate(ground)) > 600
     page.prefer(color_scheme="dark")

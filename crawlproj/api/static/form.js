@@ -99,7 +99,7 @@ function seedsField(fields) {
   const choose = h(
     "button",
     { type: "button", class: "quiet", onclick: () => file.click() },
-    "Choose a file",
+    "choose a file",
   );
   const tell = () => {
     const { all, different } = countSeeds(input.value);
@@ -201,8 +201,8 @@ function moreFields(fields) {
   const mode = h(
     "select",
     { id: "f-mode", name: "mode", "aria-describedby": "f-mode-problem" },
-    h("option", { value: "" }, "Sharded: several processes"),
-    h("option", { value: "single" }, "Single: one process"),
+    h("option", { value: "" }, "Several processes"),
+    h("option", { value: "single" }, "One process"),
   );
   return h(
     "details",

@@ -3,7 +3,7 @@
 import { adviceFor } from "./advice.js";
 import { jobPath, query, repeat, request } from "./api.js";
 import { speedChart } from "./chart.js";
-import { foreign, h, keep, Live, setAttribute, setText, show, table } from "./dom.js";
+import { h, keep, Live, setAttribute, setText, show, table } from "./dom.js";
 import { bytes, count, duration, line, percent } from "./format.js";
 import { pageRow } from "./pagerow.js";
 import { processTables } from "./processes.js";
@@ -165,7 +165,14 @@ function failuresSection() {
         return h(
           "tr",
           {},
-          h("th", { scope: "row" }, foreign(reason, 60)),
+          // A long one may break at an underscore.
+          h(
+            "th",
+            { scope: "row", class: "foreign" },
+            line(reason, 60)
+              .split(/(?=_)/)
+              .flatMap((part) => [part, h("wbr")]),
+          ),
           h("td", { class: "number" }),
           h(
             "td",

@@ -68,7 +68,7 @@ class PageList {
     const form = h(
       "form",
       { class: "search", role: "search", novalidate: true },
-      field("q", "Search in titles and text", { type: "search", class: "wide" }),
+      field("q", "Search in URLs, titles and text", { type: "search", class: "wide" }),
       field("domain", "Domain", { spellcheck: "false", autocapitalize: "off" }),
       field("status", "Status", { inputmode: "numeric", size: "5", placeholder: "any" }),
       field("since", "From", { type: "date" }),
