@@ -250,9 +250,12 @@ class Run:
         others = tuple(state for state in RunState if state is not RunState.PAUSED)
         was = await self._change_from(others, RunState.RUNNING)
         if was == RunState.RUNNING and is_first:
-            # Its processes were killed; the time since then does not count.
-            now_ms = await server_ms(self.client)
-            await self.client.run("write_fields", [keys.run_record(self.name)], [0, "since_ms", now_ms])
+            # Its processes were killed; the time since their last point of history does not count.
+            points = await self.client.command("HKEYS", keys.history(self.name))
+            before_ms = int(await self.client.command("HGET", keys.run_record(self.name), "ran_ms") or 0)
+            ran_ms = max([before_ms, *(1000 * int(ran_s) for ran_s in points)])
+            fields = (0, "since_ms", await server_ms(self.client), "ran_ms", ran_ms)
+            await self.client.run("write_fields", [keys.run_record(self.name)], fields)
 
     async def reopen(self) -> None:
         """Set a run that has ended back to created, since there are URLs to fetch again."""

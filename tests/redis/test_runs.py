@@ -637,6 +637,18 @@ async def test_the_time_after_all_processes_were_killed_does_not_count(run: Run)
     assert await ran_for(run) == 4
 
 
+async def test_the_time_before_all_processes_were_killed_counts(run: Run, leader: Leader) -> None:
+    await let_pass(run, 64_000)
+    # It notes the time every few minutes by now; this is such a moment.
+    await leader.step()
+    await let_pass(run, 100_000)
+
+    await run.begin(is_first=True)
+    await let_pass(run, 4_000)
+
+    assert await ran_for(run) == 68
+
+
 async def test_a_clock_that_went_back_loses_no_time(run: Run) -> None:
     await run.begin(is_first=True)
     await let_pass(run, -60_000)
