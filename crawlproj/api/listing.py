@@ -47,6 +47,7 @@ def _state(record: JobRecord | None, run_state: bytes | None) -> str:
 
 def _decode(cursor: str) -> tuple[int, str]:
     created, _, name = cursor.partition(":")
-    if not created.isdigit() or len(created) > 15 or not name:
+    # Not `isdigit`, which is true of `²`.
+    if not created.isdecimal() or len(created) > 15 or not name:
         raise bad_field("cursor", cursor, f"cursor={cursor!r} is not one of ours.", "Leave it out.")
     return -int(created), name

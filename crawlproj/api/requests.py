@@ -135,6 +135,10 @@ class Plan:
         elif float(own.get("DOWNLOAD_DELAY", math.inf)) < config.download_delay:
             # A profile is no way around it.
             own["DOWNLOAD_DELAY"] = f"{config.download_delay:g}"
+        least, _, most = str(request.parsers or "").partition("..")
+        if most and int(most) < int(least):
+            wrong = f"parsers={request.parsers} ends below its start."
+            problems.append(Problem("parsers", str(request.parsers), wrong, f"Use {most}..{least}."))
         job_config, wrong_settings = read_config({**settings, **own})
         problems += (replace(one, field=_field_of(one.field)) for one in wrong_settings)
         lines = list(split_seeds(request.seeds))

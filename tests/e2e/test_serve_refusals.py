@@ -137,6 +137,14 @@ def test_a_head_that_is_wrong_is_refused(server: Server, head: str, statuses: se
     assert not answer or b"\r\ncontent-type: application/problem+json\r\n" in answer
 
 
+@pytest.mark.parametrize("cursor", ["x", "1", "%C2%B2:a", "9" * 16 + ":a"])
+def test_a_cursor_that_is_not_ours_is_refused(server: Server, cursor: str) -> None:
+    answer = server.send("GET", f"/api/jobs?cursor={cursor}", Authorization="Bearer reader")
+
+    assert answer.status == 422
+    assert answer.json["errors"][0]["remedy"]
+
+
 def test_a_body_that_is_too_long_is_refused_however_it_is_sent(server: Server) -> None:
     head = (
         "POST /api/jobs HTTP/1.1\nHost: localhost\nAuthorization: Bearer writer\n"
@@ -158,6 +166,7 @@ def test_a_body_that_is_no_job_is_refused_with_its_problems(server: Server, body
     assert answer.status == 422
     assert answer.json["errors"]
     assert all(error["remedy"] for error in answer.json["errors"])
+    assert {error["field"] for error in answer.json["errors"]} <= {"body", "seeds", "sedes"}
 
 
 @pytest.mark.parametrize("path", ["", "/none/seeds", "/none/release", "/none/deadletters/replay"])

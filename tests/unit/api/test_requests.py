@@ -70,6 +70,7 @@ def test_a_plan_has_the_options_of_a_run() -> None:
         ({"seeds": "/etc/passwd"}, "seeds"),
         ({"seeds": "-"}, "seeds"),
         ({"seeds": "example.org", "delay": 0.5}, "delay"),
+        ({"seeds": "example.org", "parsers": "9..2"}, "parsers"),
         ({"seeds": "example.org", "profile": "gone"}, "profile"),
         ({"seeds": "example.org", "profile": "pyproject.toml"}, "profile"),
         ({"seeds": " ".join(f"d{n}.org" for n in range(10_001))}, "seeds"),
