@@ -27,6 +27,7 @@ from crawlproj.errors import (
 from crawlproj.frontier.admission import AdmissionRules
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.seeds import SeedSource, judge_seeds
+from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths
 from crawlproj.parsing.fields import field_problems
 from crawlproj.redisio.client import RedisClient
@@ -77,22 +78,15 @@ def seed_problems(
 
     *skip_invalid*: it is enough that some seeds are valid.
     """
-    try:
-        rules, _ = load_rules(config)
-    except BadSetting:
-        # `fetch_problems` has it.
-        rules = AdmissionRules(Config())
-    guard = AddressGuard(config.allow_addresses, config.contact)
     problems: list[Problem] = []
     valid = left_out = 0
     for source in sources:
         try:
-            for seed in judge_seeds(source, rules):
-                problem = seed if isinstance(seed, Problem) else _address_problem(seed.url, guard, config)
-                if problem is None:
+            for seed in judge_all(config, source):
+                if isinstance(seed, Candidate):
                     valid += 1
                 elif len(problems) < _MOST_SEEDS:
-                    problems.append(problem)
+                    problems.append(seed)
                 else:
                     left_out += 1
         except NoSeeds as exc:
@@ -106,6 +100,19 @@ def seed_problems(
         remedy = "Write one URL or domain per line."
         problems.append(Problem("seeds", names, f"No valid seeds in {names}.", remedy))
     return [replace(problem, exit_code=EXIT_NO_SEEDS) for problem in problems]
+
+
+def judge_all(config: Config, source: SeedSource) -> Iterator[Candidate | Problem]:
+    """Yield what `judge_seeds` does, and a problem for each seed whose address is refused."""
+    try:
+        rules, _ = load_rules(config)
+    except BadSetting:
+        # `fetch_problems` has it.
+        rules = AdmissionRules(Config())
+    guard = AddressGuard(config.allow_addresses, config.contact)
+    for seed in judge_seeds(source, rules):
+        wrong = None if isinstance(seed, Problem) else _address_problem(seed.url, guard, config)
+        yield wrong or seed
 
 
 def disk_problems(config: Config, run: str, least_bytes: int = _LEAST_FREE_BYTES) -> Iterator[Problem]:

@@ -12,13 +12,14 @@ from crawlproj.api.problems import Refused, bad_field
 from crawlproj.api.requests import MOST_SEEDS as MOST
 from crawlproj.api.requests import LimitsRequest, ReleaseRequest, SeedsRequest, split_seeds
 from crawlproj.api.service import Service
-from crawlproj.checks import seed_problems
-from crawlproj.errors import BadArgument, BadUrl
+from crawlproj.checks import judge_all
+from crawlproj.errors import BadArgument, BadUrl, Problem
 from crawlproj.frontier.exclusions import load_rules
 from crawlproj.frontier.frontier import Frontier
 from crawlproj.frontier.parking import DOMAIN_REASONS, URL_REASONS, Choice, Parking
 from crawlproj.frontier.scope import Sites
-from crawlproj.frontier.seeds import SeedLines, admit_seeds
+from crawlproj.frontier.seeds import SeedLines, admit_seeds, judge_seeds
+from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import canonicalise, domain_of
 from crawlproj.runs import Run
@@ -31,6 +32,8 @@ from crawlproj.storage.aside import leftovers, remove_stored, remove_working_fil
 #: How long the processes of a job that has ended may take to exit.
 _EXIT_S = 6.0
 _POLL_S = 0.2
+#: More invalid seeds are counted, not returned.
+_MOST_INVALID = 100
 
 
 async def pause(service: Service, job: str) -> None:
@@ -63,9 +66,11 @@ async def resume(service: Service, job: str, asked: LimitsRequest) -> None:
 
 async def _resume_run(service: Service, run: Run, asked: LimitsRequest) -> None:
     before = await run.read_map()
-    given = {"pages": asked.max_pages, "seconds": asked.max_seconds}
+    given = {"pages": asked.max_pages, "seconds": asked.max_seconds, "bytes": asked.max_bytes}
     limits = replace(before.limits, **{name: value for name, value in given.items() if value is not None})
-    if before.reason.startswith("max_") and before.state.is_end and limits == before.limits:
+    reached = before.reason.removeprefix("max_")
+    is_raised = reached not in given or not 0 < getattr(limits, reached) <= getattr(before.limits, reached)
+    if before.state.is_end and not is_raised:
         raise Refused(
             409,
             f"Job {run.name!r} has reached its limit {before.reason}. Give a higher one: "
@@ -87,29 +92,35 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
     lines = list(split_seeds(request.seeds))
     if not lines or len(lines) > MOST:
         raise bad_field("seeds", "", f"{len(lines):,} seeds were given.", f"Give 1 to {MOST:,}.")
-    problems = await asyncio.to_thread(seed_problems, service.config, [SeedLines(lines)])
+    known_rules = await read_rules(run) if run else None
+    config = known_rules.obeyed_by(service.config) if known_rules else service.config
+    judged = await asyncio.to_thread(lambda: list(judge_all(config, SeedLines(lines))))
+    urls = [one.url for one in judged if isinstance(one, Candidate)]
+    problems = [one for one in judged if isinstance(one, Problem)]
+    if len(problems) > _MOST_INVALID:
+        more = f"... and {len(problems) - _MOST_INVALID:,} more invalid seeds."
+        problems = [*problems[:_MOST_INVALID], Problem("seeds", "", more)]
     invalid = [
         {"field": "seeds", "value": one.value[:200], "problem": one.wrong, "remedy": one.remedy}
         for one in problems
     ]
-    wrong = {one.value for one in problems}
-    valid = [line for line in lines if line not in wrong] if problems else lines
-    if problems and len(wrong) < len(problems):
-        # More are invalid than were listed.
-        raise Refused(422, "Too many of the seeds are invalid; none was added.", problems)
     if run is None:
-        known = await service.records.read_seeds(job)
-        new = [line for line in dict.fromkeys(valid) if line not in set(known)]
-        await service.records.update(job, seeds="\n".join([*known, *new]))
-        return {"new": len(new), "known": len(valid) - len(new), "invalid": invalid}
-    known_rules = await read_rules(run)
-    config = known_rules.obeyed_by(service.config) if known_rules else service.config
+        seeds = await service.records.read_seeds(job)
+        known = {one.url for one in judge_seeds(SeedLines(seeds)) if isinstance(one, Candidate)}
+        new = [url for url in dict.fromkeys(urls) if url not in known]
+        await service.records.update(job, seeds="\n".join([*seeds, *new]))
+        if await service.records.is_starting(job):
+            # With these seeds or without them: nobody knows.
+            raise Refused(
+                409, f"Job {job!r} is being started. Send them again.", headers={"Retry-After": "5"}
+            )
+        return {"new": len(new), "known": len(urls) - len(new), "invalid": invalid}
     rules, _ = await asyncio.to_thread(load_rules, config)
     frontier = Frontier.of(run, config)
     # Of a run without rules they are recorded in any case: its rules may say that they count.
     sites = Sites(run.client, run.name, run.partitions)
     frontier.sites = Sites.of(run, config) if known_rules else sites
-    count = await admit_seeds(frontier, [SeedLines(valid)], rules, lambda text: None, run.adding)
+    count = await admit_seeds(frontier, [SeedLines(urls)], rules, lambda text: None, run.adding)
     if count.new:
         await reopen(service, run)
     return {"new": count.new, "known": count.given - count.new, "invalid": invalid}

@@ -57,6 +57,9 @@ def describe(app: FastAPI) -> dict[str, Any]:
                 if status == 422:
                     known = {}
                 responses[str(status)] = {"description": text, "content": {**known, **_PROBLEM}}
+            for status, response in responses.items():
+                if status >= "400":
+                    response.setdefault("content", _PROBLEM)
     app.openapi_schema = schema
     return schema
 

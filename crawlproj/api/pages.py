@@ -8,7 +8,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi import Path as PathParameter
-from starlette.responses import FileResponse, MalformedRangeHeader, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    MalformedRangeHeader,
+    RangeNotSatisfiable,
+    Response,
+    StreamingResponse,
+)
 
 from crawlproj.api import actions
 from crawlproj.api.answers import DeadLetterList, DomainList, ExportLink, Page, PageList, Replayed
@@ -214,6 +220,12 @@ class _Download(FileResponse):
             return super()._parse_range_header(http_range, file_size)
         except MalformedRangeHeader:
             return []
+        except RangeNotSatisfiable:
+            raise Refused(
+                416,
+                f"The file has {file_size:,} bytes, and this range has none of them. Leave out Range.",
+                headers={"Content-Range": f"bytes */{file_size}"},
+            ) from None
 
 
 def _letters(served: Served, job: str) -> DeadLetters:

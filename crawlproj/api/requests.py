@@ -75,6 +75,7 @@ class LimitsRequest(_Body):
 
     max_pages: Amount | None = None
     max_seconds: Amount | None = None
+    max_bytes: Amount | None = None
 
 
 class ReleaseRequest(_Body):

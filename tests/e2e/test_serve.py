@@ -106,6 +106,9 @@ def test_a_job_is_crawled_watched_read_and_exported(site: Site, simweb: SimwebPr
     assert (part.status, part.body) == (206, whole.body[100:])
     ignored = server.send("GET", "/api/jobs/news/export?format=jsonl", Range="pages=2-1")
     assert (ignored.status, ignored.body) == (200, whole.body)
+    beyond = server.send("GET", "/api/jobs/news/export?format=jsonl", Range=f"bytes={len(whole.body)}-")
+    assert (beyond.status, beyond.headers["Content-Range"]) == (416, f"bytes */{len(whole.body)}")
+    assert f"{len(whole.body):,} bytes" in beyond.json["detail"]
     assert [summary["id"] for summary in server.get("/api/jobs?state=completed")["jobs"]] == ["news"]
     assert server.get("/api/health")["status"] == "ok"
 
@@ -210,10 +213,12 @@ def test_seeds_added_after_the_end_start_the_job_again(site: Site, simweb: Simwe
     first = server.wait_for_state("news", "completed")
     assert (first["mode"], first["completed"]) == ("single", 1)
 
-    added = server.post("/api/jobs/news/seeds", {"seeds": [*seeds[:2], "http://10.0.0.1/", "no url"]})
+    invalid = ["http://10.0.0.1", "no url", *(f"http://192.168.{n}.1/" for n in range(120))]
+    added = server.post("/api/jobs/news/seeds", {"seeds": [*seeds[:2], *invalid]})
 
     assert (added["new"], added["known"]) == (1, 1)
     assert {one["value"] for one in added["invalid"]} >= {"http://10.0.0.1/", "no"}
+    assert "23 more" in added["invalid"][-1]["problem"]
     wait_until(lambda: server.get("/api/jobs/news")["completed"] == 2, "the second seed is fetched")
 
 
@@ -222,11 +227,11 @@ def test_a_job_at_its_limit_is_resumed_with_a_higher_one(site: Site, simweb: Sim
     server.post("/api/jobs", job_for(simweb, max_pages=5, mode="single"))
     assert server.wait_for_state("news", "stopped")["reason"] == "max_pages"
 
-    refused = server.send("POST", "/api/jobs/news/resume")
+    bodies = (None, {"max_pages": 4}, {"max_bytes": 1})
+    refused = [server.send("POST", "/api/jobs/news/resume", body) for body in bodies]
     server.post("/api/jobs/news/resume", {"max_pages": 10})
 
-    assert refused.status == 409
-    assert "max_pages" in refused.json["detail"]
+    assert [(answer.status, "max_pages" in answer.json["detail"]) for answer in refused] == [(409, True)] * 3
     wait_until(lambda: server.get("/api/jobs/news")["pages_stored"] >= 10, "five more pages are stored")
 
 

@@ -138,7 +138,7 @@ export function confirmed(title, content, label, { typed = "", isNotice = false 
 
 // A crawl that has reached a limit needs a higher one.
 async function resumeJob(job, resume) {
-  const limit = { max_pages: "pages", max_seconds: "seconds" }[job.reason];
+  const limit = { max_pages: "pages", max_seconds: "seconds", max_bytes: "bytes" }[job.reason];
   if (job.state !== "stopped" || !limit) return resume();
   const input = h("input", {
     id: "new-limit",
