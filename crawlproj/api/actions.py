@@ -32,14 +32,16 @@ from crawlproj.storage.aside import leftovers, remove_stored, remove_working_fil
 #: How long the processes of a job that has ended may take to exit.
 _EXIT_S = 6.0
 _POLL_S = 0.2
+#: How long a request waits for a job that is being started.
+_START_S = 7.0
 #: More invalid seeds are counted, not returned.
 _MOST_INVALID = 100
 
 
 async def pause(service: Service, job: str) -> None:
     run = await service.run_of(job)
-    if run is None:
-        await _hold(service, job, "paused")
+    if run is None or await _begins(service, run):
+        await service.records.update(job, held="paused")
     else:
         await run.change(RunState.PAUSED)
 
@@ -47,8 +49,8 @@ async def pause(service: Service, job: str) -> None:
 async def stop(service: Service, job: str) -> None:
     run = await service.run_of(job)
     await service.places.cancel_waiting(job)
-    if run is None:
-        await _hold(service, job, "stopped")
+    if run is None or await _begins(service, run):
+        await service.records.update(job, held="stopped")
     elif not RunState(await run.state()).is_end:
         await run.change(RunState.STOPPED, "asked")
 
@@ -109,12 +111,9 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
         known = {one.url for one in judge_seeds(SeedLines(seeds)) if isinstance(one, Candidate)}
         new = [url for url in dict.fromkeys(urls) if url not in known]
         await service.records.update(job, seeds="\n".join([*seeds, *new]))
-        if await service.records.is_starting(job):
-            # With these seeds or without them: nobody knows.
-            raise Refused(
-                409, f"Job {job!r} is being started. Send them again.", headers={"Retry-After": "5"}
-            )
-        return {"new": len(new), "known": len(urls) - len(new), "invalid": invalid}
+        run = await _started(service, job)
+        if run is None:
+            return {"new": len(new), "known": len(urls) - len(new), "invalid": invalid}
     rules, _ = await asyncio.to_thread(load_rules, config)
     frontier = Frontier.of(run, config)
     # Of a run without rules they are recorded in any case: its rules may say that they count.
@@ -128,11 +127,18 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
 
 async def set_shards(service: Service, job: str, shards: int) -> None:
     run = await service.run_of(job)
+    if run is None:
+        await _note_shards(service, job, shards)
+        run = await _started(service, job)
     if run is not None:
         try:
             await run.set_shards(shards)
         except BadArgument as exc:
             raise bad_field("shards", shards, str(exc)) from exc
+        await _note_shards(service, job, shards)
+
+
+async def _note_shards(service: Service, job: str, shards: int) -> None:
     record = await service.records.find(job)
     if record is not None:
         await service.records.update(job, request=json.dumps(record.request | {"shards": shards}))
@@ -200,9 +206,22 @@ async def reopen(service: Service, run: Run) -> None:
         await service.records.adopt(run.name)
 
 
-async def _hold(service: Service, job: str, how: str) -> None:
-    await _record(service, job)
-    await service.records.update(job, held=how)
+async def _begins(service: Service, run: Run) -> bool:
+    """Whether *run* is about to be set running; what is held is then paused or stopped by the starter."""
+    if await run.state() != RunState.CREATED or await service.records.find(run.name) is None:
+        return False
+    return await service.records.is_starting(run.name) or bool(await read_members(run))
+
+
+async def _started(service: Service, job: str) -> Run | None:
+    """Return the run of a job once that is started; None if it waits. Raises Refused if it takes too long."""
+    deadline_s = time.monotonic() + _START_S
+    while (run := await service.run_of(job)) is None and await service.records.is_starting(job):
+        if time.monotonic() >= deadline_s:
+            wrong = f"Job {job!r} is being started. Try again in a moment."
+            raise Refused(409, wrong, headers={"Retry-After": "5"})
+        await asyncio.sleep(_POLL_S)
+    return run
 
 
 async def _record(service: Service, job: str) -> JobRecord:

@@ -38,7 +38,7 @@ async def list_jobs(
 def _state(record: JobRecord | None, run_state: bytes | None) -> str:
     """Return the state, as the view of the job has it."""
     state = STATES[RunState(run_state.decode())] if run_state else "pending"
-    if record is not None and record.held and not run_state:
+    if record is not None and record.held and state in ("pending", "processing"):
         return record.held
     if record is not None and record.error and state in ("pending", "processing"):
         return "failed"

@@ -128,6 +128,10 @@ class Starter:
             await self._fail(record, str(exc))
             return False, False
         if run is not None:
+            if record.held and await run.state() == RunState.RUNNING:
+                # Somebody held it while it was being started.
+                await run.change(RunState(record.held), "asked")
+                await self.records.update(record.id, held="")
             members = await read_members(run)
             elsewhere = not members and await self._runs_elsewhere(run)
             if members or elsewhere:

@@ -153,14 +153,14 @@ def _waiting(record: JobRecord, config: Config) -> dict[str, Any]:
         "rules": asked.get("settings", {}),
         "reason": "starting" if record.starts else "waits for a free place",
     }
-    if record.held:
-        view |= {"state": record.held, "reason": "asked"}
     _add_record(view, record)
     return view
 
 
 def _add_record(view: dict[str, Any], record: JobRecord | None) -> None:
-    """Show why a job cannot be started."""
+    """Show what a person did to a job that was being started, and why one cannot be."""
+    if record is not None and record.held and view["state"] in ("pending", "processing"):
+        view |= {"state": record.held, "reason": "asked"}
     if record is not None and record.error and view["state"] in ("pending", "processing", "failed"):
         view |= {"state": "failed", "reason": record.error}
         view["problems"] = [{"what": record.error, "remedy": "Correct it, then resume the job."}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from crawlproj.config import Config
+from crawlproj.redisio.client import RedisClient
+from crawlproj.runs import Run
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
@@ -220,6 +224,40 @@ def test_seeds_added_after_the_end_start_the_job_again(site: Site, simweb: Simwe
     assert {one["value"] for one in added["invalid"]} >= {"http://10.0.0.1/", "no"}
     assert "23 more" in added["invalid"][-1]["problem"]
     wait_until(lambda: server.get("/api/jobs/news")["completed"] == 2, "the second seed is fetched")
+
+
+async def state_of_run(data: Path) -> str:
+    client = await RedisClient.connect(Config(data=data))
+    try:
+        return await Run(client, "news", 1).state()
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(("verb", "state"), [("pause", "paused"), ("stop", "stopped")])
+def test_a_job_is_held_that_is_being_started(
+    site: Site, simweb: SimwebProcess, verb: str, state: str
+) -> None:
+    server = site.serve()
+    server.post("/api/jobs", job_for(simweb))
+    wait_until(lambda: server.get("/api/jobs/news")["reason"] == "starting", "it is being started")
+
+    answer = server.post(f"/api/jobs/news/{verb}")
+
+    assert answer["state"] == state
+    wait_until(lambda: asyncio.run(state_of_run(site.data)) == state, "the run is held, too")
+
+
+def test_seeds_added_while_a_job_is_being_started_are_fetched(site: Site, simweb: SimwebProcess) -> None:
+    server = site.serve()
+    first, second, *_ = simweb.seeds()
+    server.post("/api/jobs", job_for(simweb) | {"seeds": first, "scope": "seeds"})
+    wait_until(lambda: server.get("/api/jobs/news")["reason"] == "starting", "it is being started")
+
+    added = server.post("/api/jobs/news/seeds", {"seeds": second})
+
+    assert added["new"] == 1
+    wait_until(lambda: server.get("/api/jobs/news")["completed"] == 2, "both are fetched")
 
 
 def test_a_job_at_its_limit_is_resumed_with_a_higher_one(site: Site, simweb: SimwebProcess) -> None:

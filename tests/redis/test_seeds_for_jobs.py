@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.api import actions
 from crawlproj.api.actions import add_seeds
 from crawlproj.api.links import Links
 from crawlproj.api.problems import Refused
@@ -33,7 +34,10 @@ async def test_a_seed_that_is_written_otherwise_is_known(service: Service) -> No
     assert await service.records.read_seeds("news") == ["example.org", "https://example.com/"]
 
 
-async def test_seeds_for_a_job_that_is_being_started_are_to_be_sent_again(service: Service) -> None:
+async def test_seeds_for_a_job_that_is_being_started_for_long_are_to_be_sent_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "_START_S", 0)
     await hold_name(service.client, keys.job_starter("news"), ProcessName.of_this(), 5000)
 
     with pytest.raises(Refused) as caught:
