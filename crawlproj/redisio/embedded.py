@@ -35,6 +35,8 @@ START_S = 60.0
 POLL_S = 0.005
 #: How long connections that were just closed may still be counted as clients.
 LEAVING_S = 0.25
+#: MISCONF: it cannot write, as on a full disk, but it answers whoever only reads, such as `scrapy status`.
+_READY = ("PONG", "MISCONF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def ensure_running(data_dir: Path, *, server: str | None = None, wait_s: float =
     place = _place(data_dir)
     started = False
     answer = _ping(place.socket)
-    while answer != "PONG":
+    while not answer.startswith(_READY):
         if time.monotonic() > deadline:
             raise RedisUnreachable(
                 f"The embedded Redis at {place.socket} was not ready in {wait_s:g} s ({answer}); "

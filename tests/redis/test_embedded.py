@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -153,6 +154,27 @@ def test_a_paused_server_is_not_started_a_second_time(
     os.kill(pid_of_server(data_dir), signal.SIGCONT)
     ensure_running(data_dir)
     assert starts_of_server(data_dir) == 1
+
+
+async def test_a_server_that_cannot_write_answers_those_who_read(
+    data_dir: Path, embedded_door: RedisClient
+) -> None:
+    await embedded_door.command("SET", "key", "kept")
+    # A directory is in the place of the snapshot, so that writing it fails as on a full disk.
+    (data_dir / "redis" / "dump.rdb").mkdir()
+    await embedded_door.command("CONFIG SET", "save", "3600 1")
+    await embedded_door.command("BGSAVE")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if b"bgsave_status:err" in await embedded_door.command("INFO", "persistence"):
+                break
+            await asyncio.sleep(0.005)
+
+    reader = await RedisClient.open(url=None, data_dir=data_dir, wait_s=1)
+    kept = await reader.command("GET", "key")
+    await reader.close()
+
+    assert kept == b"kept"
 
 
 def test_a_server_that_cannot_start_is_one_clear_line(data_dir: Path) -> None:
