@@ -42,9 +42,11 @@ def claim_run(directory: Path, run: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            pid = lock.read().strip() or "unknown"
+            # A supervisor that starts at this moment has not written its id yet.
+            pid = lock.read().strip()
+            holder = f"process {pid}" if pid else "another process"
             raise ShardTaken(
-                f"Run {run!r} is already running in process {pid}. Wait until it ends, stop it (scrapy stop "
+                f"Run {run!r} is already running in {holder}. Wait until it ends, stop it (scrapy stop "
                 f"--run {run}), or choose another --run. To add seeds: scrapy seed. To add processes: --join."
             ) from None
         lock.truncate(0)
