@@ -314,7 +314,7 @@ class Command(RuledCommand):
         was_finished = await run.state() == RunState.FINISHED and not counters.is_left
         if was_finished and spider == "web":
             raise RunFinished(run.name, spider)
-        limits = await set_limits(run, spec.limits)
+        await set_limits(run, spec.limits)
         paths = RunPaths(config.data, run.name)
         if kept := set_aside_others(paths, run.created_ms):
             say(f"pages of an earlier run {run.name}, deleted meanwhile, are now in {kept.pages}")
@@ -327,7 +327,6 @@ class Command(RuledCommand):
             spec.own_settings,
             log_files,
             log_level=self.settings.get("LOG_LEVEL"),
-            limits=limits,
             forkpool=self._forkpool,
             restore=partial(self._restore, run, RulesWatch(run, config, terms.rules), spec.sources),
             spider_words=(spider, *(f"-a{name}={value}" for name, value in config.arguments.items())),

@@ -54,7 +54,6 @@ async def overview_of(run: Run, now_ms: int = 0) -> dict[str, Any]:
         "rules_not_default": sorted(rules.unusual()) if rules else [],
         "rule_changes": list(rules.changes) if rules else [],
         "remaining": status["waiting"] + status["leased"],
-        "limits": asdict(run_map.limits),
         "pages_per_second": _sum(processes, "shard", "pages_per_s"),
         "parsed_per_second": _sum(processes, "parser", "pages_per_s"),
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),

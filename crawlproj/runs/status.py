@@ -34,6 +34,7 @@ async def status_of(run: Run) -> dict[str, Any]:
         "reason": run_map.reason,
         # In all, over all its starts.
         "ran_seconds": round(run_map.ran_s, 1),
+        "limits": asdict(run_map.limits),
         "waiting": counters.waiting,
         "leased": counters.leased,
         "fetched": counts["done"],

@@ -21,7 +21,7 @@ from crawlproj.config import Config
 from crawlproj.errors import CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
 from crawlproj.redisio.stripes import read_page_queue
-from crawlproj.runs import Leader, Limits, Run, RunMap, RunState, status_of
+from crawlproj.runs import Leader, Run, RunMap, RunState, status_of
 from crawlproj.runs.gauges import run_gauges
 from crawlproj.runs.membership import Given, Membership
 from crawlproj.runs.overview import overview_of
@@ -76,7 +76,6 @@ class Crawl:
         log_files: LogFiles,
         *,
         log_level: str = "INFO",
-        limits: Limits | None = None,
         forkpool: ForkPool | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         spider_words: Sequence[str] = ("web",),
@@ -89,7 +88,7 @@ class Crawl:
         self._generation = 0
         self._config = config
         self._clock = clock
-        self._view = View(sys.stderr, limits or Limits())
+        self._view = View(sys.stderr)
         # The overview is most of a supervisor's cost, and only a terminal shows all of it.
         is_terminal = sys.stderr.isatty()
         self._read_status = overview_of if is_terminal else status_of

@@ -17,7 +17,7 @@ from crawlproj.model.run import RunPaths, RunState
 from crawlproj.observe.tree import tree_memory_bytes
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.room import info_fields
-from crawlproj.runs import Limits, Run, status_of
+from crawlproj.runs import Run, status_of
 from crawlproj.runs.overview import overview_of
 from crawlproj.runs.processes import live_processes
 from crawlproj.runs.reasons import failure_lines
@@ -118,7 +118,7 @@ class TrialRun:
         self._settings = settings
         self._max_pages = max_pages
         self._output = self.paths.logs / "compare.out"
-        self._view = View(sys.stderr, Limits(pages=max_pages))
+        self._view = View(sys.stderr)
         # The same for every trial: reading it costs Redis time.
         self._read_status = overview_of if sys.stderr.isatty() else status_of
         self._run: Run | None = None

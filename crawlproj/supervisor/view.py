@@ -53,8 +53,7 @@ class View:
     not fail, and must still be able to stop in order.
     """
 
-    def __init__(self, out: TextIO, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits = limits
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._started_s = self._printed_s = clock()
         self._pace = Pace()
@@ -81,7 +80,9 @@ class View:
         self._trend.note(now_s, status["waiting"] + status["leased"])
         trouble = self._standstill.note(status)
         seconds = now_s - self._started_s
-        ahead = forecast(status, self._limits, self._pace.recent, self._trend.falls_per_s, seconds)
+        # Those of now: `scrapy run --change` may have changed them since the start.
+        limits = Limits(**status["limits"])
+        ahead = forecast(status, limits, self._pace.recent, self._trend.falls_per_s, seconds)
         if not self._draws:
             if now_s - self._printed_s >= _LINE_EVERY_S:
                 self._printed_s = now_s

@@ -36,6 +36,7 @@ STATUS: dict[str, Any] = {
     "parked": 3,
     "pages_queued": 80,
     "pages_being_parsed": 20,
+    "limits": {"pages": 3000, "seconds": 0.0, "bytes": 0},
 }
 SHARD: dict[str, Any] = {
     "kind": "shard",
@@ -164,7 +165,7 @@ def test_one_look_makes_no_pace() -> None:
 def test_without_a_terminal_there_is_a_plain_line_every_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     out, clock = io.StringIO(), Clock()
-    view = View(out, Limits(pages=3000), clock)
+    view = View(out, clock)
 
     for _ in range(24):
         clock.now_s += 0.5
@@ -185,7 +186,7 @@ def test_without_a_terminal_there_is_a_plain_line_every_five_seconds(monkeypatch
 def test_on_a_terminal_it_is_drawn_in_place_below_what_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
-    view = View(out, Limits(pages=3000))
+    view = View(out)
 
     view.show(with_processes(SHARD))
     view.notify("[red]shard 0[/red]: \x1b[31mbad")
@@ -203,7 +204,7 @@ def test_on_a_terminal_it_is_drawn_in_place_below_what_was_said(monkeypatch: pyt
 def test_a_terminal_that_cannot_be_drawn_on_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     out, clock = Terminal(), Clock()
-    view = View(out, Limits(), clock)
+    view = View(out, clock)
 
     clock.now_s = 6
     view.show(STATUS)
@@ -217,7 +218,7 @@ def test_drawing_twice_a_second_costs_less_than_a_hundredth_of_a_core(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    view = View(Terminal(), Limits(pages=3000))
+    view = View(Terminal())
     status = with_processes(*[SHARD] * 4, *[PARSER] * 4)
     view.show(status)
 
@@ -261,7 +262,7 @@ def test_a_redis_short_of_room_and_links_on_disk_are_shown() -> None:
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
 def test_why_nothing_is_fetched_stands_with_the_progress(kind: type[io.StringIO]) -> None:
     out, now_s = kind(), 0.0
-    view = View(out, Limits(), lambda: now_s)
+    view = View(out, lambda: now_s)
 
     view.show(STATUS)
     now_s = 6.0
@@ -281,6 +282,20 @@ def test_progress_is_a_bar_on_a_terminal_and_words_elsewhere() -> None:
     assert progress_line(STATUS, 10.0, 1.0, ahead).endswith(
         "10 pages/s  50% of 3,000 pages, about 0:02:30 left"
     )
+
+
+def test_the_share_is_that_of_the_limit_that_the_run_has_now() -> None:
+    out, clock = io.StringIO(), Clock()
+    view = View(out, clock)
+
+    for most in (3000, 2000):
+        clock.now_s += 6
+        view.show(STATUS | {"limits": {"pages": most, "seconds": 0.0, "bytes": 0}})
+
+    assert [line.partition("pages/s  ")[2] for line in out.getvalue().splitlines()] == [
+        "50% of 3,000 pages",
+        "75% of 2,000 pages",
+    ]
 
 
 def test_pages_in_open_files_are_shown_before_any_file_is_closed() -> None:
@@ -314,7 +329,7 @@ class ClosedTerminal(Terminal):
 def test_a_closed_terminal_is_no_error(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
     monkeypatch.setenv("TERM", term)
     clock = Clock()
-    view = View(ClosedTerminal(), Limits(), clock)
+    view = View(ClosedTerminal(), clock)
 
     for _ in range(3):
         clock.now_s += 6
