@@ -48,11 +48,12 @@ help:
 # URLs have characters that mean something to the shell, such as "&". Names of files are left to it: ~/seeds.txt, *.txt.
 quoted = '$(subst ','\'',$(1))'
 QUOTED_SEEDS = $(foreach seed,$(SEEDS),$(if $(findstring ://,$(seed)),$(call quoted,$(seed:'%'=%)),$(seed)))
-# Without seeds a simulated web would be crawled.
-MISSPELT = $(firstword $(foreach name,SEED seeds seed URL URLS contact,$(if $(filter command,$(origin $(name))),$(name))))
+# Misspelt, they would do nothing: without SEEDS a simulated web would be crawled.
+OF_CRAWL = SEEDS CONTACT SHARDS PARSERS RUN DATA ARGS
+MISSPELT = $(firstword $(filter-out $(OF_CRAWL) PYTHON SHELL VENV BIN CRAWL_READY READER,$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))))
 
 crawl: $(CRAWL_READY) $(READER)
-	$(if $(MISSPELT),$(error There is no $(MISSPELT)=...; write SEEDS=... CONTACT=...))
+	$(if $(MISSPELT),$(error There is no $(MISSPELT)=...; there are: $(OF_CRAWL)))
 	$(BIN)/scrapy run $(if $(SEEDS),$(QUOTED_SEEDS),--simweb 40) --shards $(SHARDS) $(if $(PARSERS),--parsers $(PARSERS)) --data $(DATA) $(if $(RUN),--run $(RUN)) $(if $(CONTACT),-s $(call quoted,CRAWL_CONTACT=$(CONTACT))) $(ARGS)
 
 serve: $(CRAWL_READY) $(READER)

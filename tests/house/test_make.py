@@ -43,9 +43,9 @@ def test_urls_in_quotes_of_their_own_lose_them(tmp_path: Path) -> None:
     assert json.loads(done.stdout)[1] == "https://a.example/?q=1&page=2"
 
 
-@pytest.mark.parametrize("name", ["SEED", "seeds", "URL", "contact"])
-def test_a_misspelt_variable_does_not_crawl_the_simulated_web(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["SEED", "seeds", "URL", "contact", "SHARD", "MAX_PAGES"])
+def test_a_misspelt_variable_is_refused(tmp_path: Path, name: str) -> None:
     done = make_crawl(tmp_path, f"{name}=seeds.txt")
 
     assert done.returncode == 2
-    assert f"There is no {name}=...; write SEEDS=... CONTACT=..." in done.stderr
+    assert f"There is no {name}=...; there are: SEEDS CONTACT SHARDS " in done.stderr
