@@ -23,7 +23,8 @@ from typing import Any
 import pytest
 
 from crawlproj.config.rules import RULES
-from crawlproj.redisio import embedded
+from crawlproj.model.spill import SpillRecord
+from crawlproj.redisio import embedded, keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, status_of
 from crawlproj.simweb.process import SimwebProcess
@@ -191,6 +192,13 @@ class Crew:
     def requests_seen(self) -> int:
         return len(self.simweb.log_path.read_text().splitlines())
 
+    def hold_open(self, *, held: bool) -> None:
+        """Keep the run from ending, however fast it is: links wait on the disk of a machine that is off."""
+        url = self.environment.get("REDIS_URL") or self.settings.get("REDIS_URL")
+        spills, file = keys.spills("web"), "held-open"
+        command = ("HSET", spills, file, SpillRecord(1, "off").encode()) if held else ("HDEL", spills, file)
+        ask_redis(url or embedded.ensure_running(self.data), *command)
+
     def finish(self, *expected_to_end: Process) -> None:
         """Wait until the run has ended by itself: every process given (or all) exits with 0."""
         for process in expected_to_end or [p for p in self.processes if p.is_running]:
@@ -296,7 +304,7 @@ def ask() -> Callable[..., Any]:
     return ask_redis
 
 
-def ask_redis(url: str, *command: str | int) -> Any:
+def ask_redis(url: str, *command: str | int | bytes) -> Any:
     async def ask() -> Any:
         client = await RedisClient.open(url=url, data_dir=Path())
         try:

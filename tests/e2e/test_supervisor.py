@@ -146,12 +146,14 @@ def test_the_number_of_shards_changes_from_one_to_four_to_two_under_load(crew_of
     process = run(crew, "--shards", "1")
     pid = process.process.pid
     crew.wait_for_fetched(20)
+    crew.hold_open(held=True)
 
     assert crew.scrapy("shards", "4").wait() == 0
     wait_until(lambda: len(crew.status()["shards_alive"]) == 4, "four are alive")
     four = children_of(pid, SHARD)
     assert crew.scrapy("shards", "2").wait() == 0
     wait_until(lambda: len(children_of(pid, SHARD)) == 2, "two have left")
+    crew.hold_open(held=False)
 
     assert len(four) == 4
     assert process.wait() == 0, process.log
@@ -163,6 +165,7 @@ def test_a_joining_supervisor_adds_shards_and_removes_them_when_it_leaves(crew_o
     crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3")
     first = run(crew, "--shards", "1")
     crew.wait_for_fetched(20)
+    crew.hold_open(held=True)
 
     second = crew.scrapy("run", "--join", "--shards", "2", "--parsers", "1", name="run")
     wait_until(lambda: len(crew.status()["shards_alive"]) == 3, "three are alive")
@@ -172,6 +175,7 @@ def test_a_joining_supervisor_adds_shards_and_removes_them_when_it_leaves(crew_o
     assert held == [1, 2]
     assert second.wait() == 130, second.log
     assert crew.status()["shards"] == 1
+    crew.hold_open(held=False)
     assert first.wait() == 0, first.log
     crew.assert_content()
 
@@ -181,6 +185,7 @@ def test_a_supervisor_without_shards_continues_for_one_that_leaves(crew_of: Crew
     crew = crew_of(LONGER, DOWNLOAD_DELAY="0.3", CRAWL_SHARD_LEASE_SECONDS="180")
     first = run(crew, "--shards", "1")
     crew.wait_for_fetched(20)
+    crew.hold_open(held=True)
     second = crew.scrapy("run", "--join", "--shards", "1", "--parsers", "1", name="run")
     wait_until(lambda: len(crew.status()["shards_alive"]) == 2, "two are alive")
     assert crew.scrapy("shards", "1").wait() == 0
@@ -192,6 +197,7 @@ def test_a_supervisor_without_shards_continues_for_one_that_leaves(crew_of: Crew
     at_work.send(signal.SIGINT)
     code = at_work.wait()
     idle.send(signal.SIGCONT)
+    crew.hold_open(held=False)
 
     assert code == 130, at_work.log
     assert idle.wait() == 0, idle.log

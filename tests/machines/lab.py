@@ -23,8 +23,6 @@ from typing import Any
 
 import pytest
 
-from crawlproj.model.spill import SpillRecord
-from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.runs.overview import overview_of
@@ -199,12 +197,6 @@ class Lab:
                 await client.close()
 
         return asyncio.run(ask())
-
-    def hold_open(self, *, held: bool) -> None:
-        """Keep the run from ending, however fast it is: links wait on the disk of a machine that is off."""
-        spills, file = keys.spills("web"), "held-open"
-        command = ("HSET", spills, file, SpillRecord(1, "off").encode()) if held else ("HDEL", spills, file)
-        ask_redis(self.redis.url, *command)
 
     def down(self) -> None:
         for process in self.processes:

@@ -88,7 +88,7 @@ def storm(lab: Lab) -> Iterator[Story]:
         story = Story(crew)
         first.run(*command)
         crew.wait_for_fetched(10)
-        lab.hold_open(held=True)
+        crew.hold_open(held=True)
         joined = [second.run(*command), third.run(*command)]
         shards_alive(lab, 2, 2, 2)
         story.shards["joined"] = crew.status()["shards"]
@@ -114,7 +114,7 @@ def storm(lab: Lab) -> Iterator[Story]:
         shards_alive(lab, 2, 2, 2)
         story.shards["returned"] = crew.status()["shards"]
         story.log_of_return = first.log[before:]
-        lab.hold_open(held=False)
+        crew.hold_open(held=False)
         story.codes = [process.wait() for process in (*joined, again)]
         second.environment, third.environment = dict(first.environment), dict(first.environment)
         yield story
@@ -165,7 +165,7 @@ def far(lab: Lab) -> Iterator[Story]:
         command = ("--run", "web", "--shards", "1", "--parsers", "1")
         ending = [first.run(*command)]
         crew.wait_for_fetched(1)
-        lab.hold_open(held=True)
+        crew.hold_open(held=True)
         ending.append(second.run(*command))
         third.run("--join", *command, seeds=False, CRAWL_SHARD_LEASE_SECONDS=str(LEASE_S))
         shards_alive(lab, 1, 1, 1)
@@ -180,7 +180,7 @@ def far(lab: Lab) -> Iterator[Story]:
         [number] = lab.shards_on(third)
         died_ms = third.crash()
         story.takeover_s = wait_until(lambda: first_after(crew, number, died_ms), "its domains are requested")
-        lab.hold_open(held=False)
+        crew.hold_open(held=False)
         story.codes = [process.wait() for process in ending]
         story.log_of_return = second.shard_logs
         yield story
