@@ -193,11 +193,9 @@ class Crew:
         return len(self.simweb.log_path.read_text().splitlines())
 
     def hold_open(self, *, held: bool) -> None:
-        """Keep the run from ending, however fast it is: links wait on the disk of a machine that is off."""
+        """Keep the run from ending, however fast it is."""
         url = self.environment.get("REDIS_URL") or self.settings.get("REDIS_URL")
-        spills, file = keys.spills("web"), "held-open"
-        command = ("HSET", spills, file, SpillRecord(1, "off").encode()) if held else ("HDEL", spills, file)
-        ask_redis(url or embedded.ensure_running(self.data), *command)
+        hold_open(url or embedded.ensure_running(self.data), "web", held=held)
 
     def finish(self, *expected_to_end: Process) -> None:
         """Wait until the run has ended by itself: every process given (or all) exits with 0."""
@@ -313,6 +311,13 @@ def ask_redis(url: str, *command: str | int | bytes) -> Any:
             await client.close()
 
     return asyncio.run(ask())
+
+
+def hold_open(url: str, run: str, *, held: bool) -> None:
+    """Keep a run from ending, however fast it is: links wait on the disk of a machine that is off."""
+    spills, file = keys.spills(run), "held-open"
+    command = ("HSET", spills, file, SpillRecord(1, "off").encode()) if held else ("HDEL", spills, file)
+    ask_redis(url, *command)
 
 
 @pytest.fixture

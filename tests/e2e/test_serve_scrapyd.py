@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from crawlproj.redisio import embedded
 from crawlproj.simweb.process import SimwebProcess
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PROJECT, wait_until
+from tests.e2e.conftest import PROJECT, hold_open, wait_until
 from tests.e2e.scrapyd_server import Scrapyd
 from tests.e2e.server import Site, site_in
 
@@ -54,6 +55,9 @@ def test_a_job_runs_grows_and_is_mended_on_scrapyd(site: Site, scrapyd: Scrapyd,
             lambda: (view := server.get("/api/jobs/news"))["completed"] > 5 and view, "pages are fetched"
         )
 
+        redis = embedded.ensure_running(site.data)
+        hold_open(redis, "news", held=True)
+
         server.post("/api/jobs/news/shards", {"shards": 2})
         wait_until(lambda: "shard-1" in roles(scrapyd, "news"), "there is a second shard")
         [shard] = [line["pid"] for line in running["processes"] if line["kind"] == "shard"]
@@ -63,6 +67,7 @@ def test_a_job_runs_grows_and_is_mended_on_scrapyd(site: Site, scrapyd: Scrapyd,
         server.kill()
         server = site.serve(environment={"CRAWL_JOBS_ON": secret})
         wait_until(lambda: "shard-0" in roles(scrapyd, "news"), "the shard is replaced")
+        hold_open(redis, "news", held=False)
 
         assert {line["kind"] for line in server.get("/api/jobs/news")["processes"]} <= {"shard", "parser"}
         done = server.wait_for_state("news", "completed")
