@@ -12,7 +12,7 @@ from typing import Any
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.exceptions import DontCloseSpider
 
 from crawlproj.checks import fetch_problems
 from crawlproj.config import load_config
@@ -51,6 +51,7 @@ from crawlproj.shard.background import (
     watch_supervisor,
 )
 from crawlproj.shard.build import make_feed, make_gate
+from crawlproj.shard.closing import Closing
 from crawlproj.shard.context import PageSpider, ShardContext, context_of, set_context
 from crawlproj.shard.direct import DirectFetches
 from crawlproj.shard.ending import delete_if_last, report_end
@@ -86,6 +87,7 @@ class ShardProcess:
         self._progress: ProgressLog | None = None
         self._restore_collector: Callable[[], None] = lambda: None
         self._resumption = Resumption(crawler)
+        self._closing = Closing(crawler)
 
     @property
     def _engine(self) -> ExecutionEngine:
@@ -101,11 +103,7 @@ class ShardProcess:
             await self._open(spider)
         except CrawlError as exc:
             self._fail(exc)
-            # Not raised here: Scrapy would not open its scraper, and fail when closing it.
-            self._crawler.signals.connect(self._refuse_to_start, signals.spider_opened)
-
-    def _refuse_to_start(self) -> None:
-        raise CloseSpider("cannot_start")
+            self._closing.begin("cannot_start")
 
     async def _open(self, spider: Spider) -> None:
         self._config = config = load_config(self._crawler.settings.copy_to_dict())
@@ -340,11 +338,7 @@ class ShardProcess:
         elif reason == RunState.FINISHED and seams.start_failed(self._engine):
             # As Scrapy calls it; its error is in the log.
             reason = "start_error"
-        self._close_task = asyncio.create_task(self._close_spider(reason), name="close spider")
-
-    async def _close_spider(self, reason: str) -> None:
-        if self._engine.spider is not None:
-            await self._engine.close_spider_async(reason=reason)
+        self._closing.begin(reason)
 
     def _fail(self, error: CrawlError) -> None:
         # One line, as all log lines.
