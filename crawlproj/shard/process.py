@@ -319,7 +319,7 @@ class ShardProcess:
         assert dispatcher is not None
         buffered = dispatcher.pacer.buffered
         return self._telemetry.heartbeat.beat(
-            self._stats.get_value("response_received_count", 0),
+            self._telemetry.metrics.fetches["page"],
             bytes=self._telemetry.metrics.fetched_bytes,
             in_flight=len(dispatcher.leases) - buffered,
             buffered=buffered,

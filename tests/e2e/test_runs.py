@@ -18,6 +18,7 @@ from crawlproj.redisio import embedded, keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import read_holders
 from crawlproj.runs import Limits, Run, RunState
+from crawlproj.runs.overview import overview_of
 from crawlproj.runs.rules import agree
 from crawlproj.simweb.accesslog import read_log
 from crawlproj.simweb.spec import WorldSpec
@@ -184,3 +185,18 @@ def test_when_the_leader_is_killed_another_ends_the_run_within_seconds(crew_of: 
     crew.finish()
     status = crew.status()
     assert status["pages_queued"] + status["pages_being_parsed"] == 0
+
+
+def test_the_speed_of_a_shard_is_that_of_its_pages_without_robots_txt(crew_of: Callable[..., Any]) -> None:
+    crew = crew_of(WorldSpec.calm(seed=3, domains=12, pages_per_domain=4, size_spread=0))
+    crew.settings["SCHEDULER_IDLE_BEFORE_CLOSE"] = "3600"
+    crew.start()
+    crew.wait_for_fetched(30)
+
+    def has_counted_all() -> bool:
+        seen = with_run(crew, overview_of)
+        pages = sum(one["pages"] for one in seen["processes"] if one["kind"] == "shard")
+        return not seen["waiting"] + seen["leased"] and pages == seen["fetched"]
+
+    # A robots.txt that was counted, too, would stay in the count.
+    crew.wait_until(has_counted_all, "the shards say that they have fetched all pages, and nothing else")
