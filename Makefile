@@ -50,7 +50,7 @@ quoted = '$(subst ','\'',$(1))'
 QUOTED_SEEDS = $(foreach seed,$(SEEDS),$(if $(findstring ://,$(seed)),$(call quoted,$(seed:'%'=%)),$(seed)))
 # Misspelt, they would do nothing: without SEEDS a simulated web would be crawled.
 OF_CRAWL = SEEDS CONTACT SHARDS PARSERS RUN DATA ARGS
-MISSPELT = $(firstword $(filter-out $(OF_CRAWL) PYTHON SHELL VENV BIN CRAWL_READY READER,$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))))
+MISSPELT = $(firstword $(filter-out $(OF_CRAWL) PYTHON CC CFLAGS SHELL VENV BIN CRAWL_READY READER,$(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))))
 
 crawl: $(CRAWL_READY) $(READER)
 	$(if $(MISSPELT),$(error There is no $(MISSPELT)=...; there are: $(OF_CRAWL)))

@@ -274,7 +274,7 @@ def _domain_lines(domains: list[dict[str, Any]]) -> list[str]:
             domain["domain"],
             f"{domain['fetched']:,}",
             f"{domain['admitted']:,}",
-            f"{domain['delay_ms'] / 1000:,.1f} s",
+            f"{domain['delay_ms'] / 1000:,.{2 if domain['delay_ms'] < 100 else 1}f} s",
             f"{domain['failures']:,}",
             size(domain["bytes"]),
             f"parked: {domain['parked']}" if domain["parked"] else "",
