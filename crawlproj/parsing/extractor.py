@@ -175,7 +175,11 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_REAL, config.parse_seconds)
         answer = _answer(raw, options)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _write(answers, *answer)
+        try:
+            _write(answers, *answer)
+        except BrokenPipeError:
+            # Our parent has been killed. At once: Python would complain of what is left to be written.
+            os._exit(0)
 
 
 if __name__ == "__main__":

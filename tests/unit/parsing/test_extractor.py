@@ -18,12 +18,12 @@ from crawlproj.config import load_config
 from crawlproj.model.records import Page
 from crawlproj.pages.envelope import pack
 from crawlproj.parsing.extract import ExtractOptions, extract
-from crawlproj.parsing.extractor import Extractor, ExtractorFailed, PageFailed
+from crawlproj.parsing.extractor import Extractor, ExtractorFailed, PageFailed, _write
 from tests.patience import PATIENCE_S
 
 #: Tries all ways to split a long row of letters, which takes for ever and holds Python's lock.
 HANGS_ON = {"hang": "xpath://body[re:test(string(.), '(a+)+$')]"}
-SETTINGS: dict[str, Any] = {"CRAWL_PARSE_SECONDS": 0.5, "CRAWL_FIELDS": HANGS_ON, "CRAWL_FULL_TEXT": True}
+SETTINGS: dict[str, Any] = {"CRAWL_PARSE_SECONDS": 2, "CRAWL_FIELDS": HANGS_ON, "CRAWL_FULL_TEXT": True}
 
 
 def page_of(body: str) -> Page:
@@ -116,6 +116,26 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
     while _is_running(child):
         assert time.monotonic() < deadline_s, "the child lives on"
         time.sleep(0.02)
+
+
+def test_the_child_of_a_parent_killed_before_its_answer_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **more: popen(*words, **more, stderr=-1))
+    child = Extractor(load_config(SETTINGS))._start()
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+
+    # As the kernel does for one that is killed; what was sent is still read.
+    child.stdout.close()
+    _write(child.stdin, pack(FINE))
+    child.stdin.close()
+
+    assert child.stderr.read() == b""
+    assert child.wait(PATIENCE_S) == 0
+    child.stderr.close()
 
 
 def _is_running(pid: int) -> bool:
