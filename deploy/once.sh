@@ -1,9 +1,11 @@
 #!/bin/sh
 # Runs scrapy in a container that is restarted whenever it fails. What a restart would end with again ends it for good,
 # with 0: wrong options (2), a run that is gone or has other rules (5), no seeds (7), nothing fetched (9), nothing new (10).
+child= stopped=
+trap 'if [ "$child" ]; then kill -TERM $child; else stopped=yes; fi' TERM INT
 scrapy "$@" &
 child=$!
-trap 'kill -TERM $child' TERM INT
+[ -z "$stopped" ] || kill -TERM $child
 wait $child
 code=$?
 # A signal ends the first wait, and not the crawl.
