@@ -109,11 +109,10 @@ async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[s
     if run is None:
         seeds = await service.records.read_seeds(job)
         known = {one.url for one in judge_seeds(SeedLines(seeds)) if isinstance(one, Candidate)}
-        new = [url for url in dict.fromkeys(urls) if url not in known]
-        await service.records.update(job, seeds="\n".join([*seeds, *new]))
+        new = await service.records.add_seeds(job, [url for url in urls if url not in known])
         run = await _started(service, job)
         if run is None:
-            return {"new": len(new), "known": len(urls) - len(new), "invalid": invalid}
+            return {"new": new, "known": len(urls) - new, "invalid": invalid}
     rules, _ = await asyncio.to_thread(load_rules, config)
     frontier = Frontier.of(run, config)
     # Of a run without rules they are recorded in any case: its rules may say that they count.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +138,11 @@ class JobRecords:
     async def read_seeds(self, run: str) -> list[str]:
         text = await self._client.command("HGET", keys.job(run), "seeds")
         return text.decode().splitlines() if text else []
+
+    async def add_seeds(self, run: str, seeds: Sequence[str]) -> int:
+        """Add *seeds* to a job that waits; returns how many are new."""
+        new: int = await self._client.run("add_job_seeds", [keys.job(run)], seeds)
+        return new
 
     async def update(self, run: str, **fields: str | int) -> None:
         words = (word for item in fields.items() for word in item)

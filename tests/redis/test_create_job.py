@@ -1,4 +1,4 @@
-"""Jobs in Redis: created once, whoever asks, and however often."""
+"""Jobs in Redis, by the steps create_job and add_job_seeds: created once, whoever asks, and however often."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ async def test_a_job_waits_with_its_request_and_seeds(records: JobRecords) -> No
     assert (record.request, record.held, record.starts) == ({"shards": 2}, "", 0)
     assert await records.read_seeds("news") == ["a.org", "b.org"]
     assert await records.open_names() == ["news"]
+
+
+async def test_seeds_that_many_add_at_once_are_all_kept_each_once(records: JobRecords) -> None:
+    await records.create("news", {}, ["a.org", "b.org"])
+
+    new = await asyncio.gather(
+        *(records.add_seeds("news", ["b.org", "c.org", f"{n}.org"]) for n in range(20))
+    )
+
+    seeds = await records.read_seeds("news")
+    assert seeds[:2] == ["a.org", "b.org"]
+    assert sorted(seeds) == sorted(["a.org", "b.org", "c.org", *(f"{n}.org" for n in range(20))])
+    assert sum(new) == 21
 
 
 async def test_of_many_with_one_name_one_is_created(records: JobRecords) -> None:
