@@ -184,10 +184,10 @@ class ShardProcess:
             shards=shards,
             strict=is_given(self._crawler.settings, "CRAWL_PARTITIONS"),
         )
-        if not await Run(client, name, 1).state():
-            arguments.check_range(shards or 1, is_new=True)
-        is_child = bool(self._config.supervisor)
         # A run is created, and started over, by its supervisor.
+        is_child = bool(self._config.supervisor)
+        if not is_child and not await Run(client, name, 1).state():
+            arguments.check_range(shards or 1, is_new=True)
         run = await open_run(creates=not is_child)
         run_map = await run.read_map()
         if self._config.scheduler_flush_on_start and not is_child and not run_map.alive:

@@ -322,7 +322,7 @@ def test_a_child_does_not_begin_a_lost_run_again(crew_of: CrewOf, empty_redis_ur
     crew = crew_of(SMALL, REDIS_URL=empty_redis_url, CRAWL_SUPERVISOR=str(os.getpid()))
     crew.before = ["env"]
 
-    children = [crew.shard(0), crew.parser()]
+    children = [crew.shard(1), crew.parser()]
 
     assert [child.wait() for child in children] == [EXIT_RUN_MISMATCH, EXIT_RUN_MISMATCH]
     assert all("Run 'web' is gone from Redis." in child.log for child in children)
