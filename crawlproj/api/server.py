@@ -36,6 +36,8 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         connected: socket.socket = transport.get_extra_info("socket")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_STALL_S * 1000))
+        # A body is written after its head; it would wait until the client has acknowledged that, for 40 ms.
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.timeout_keep_alive_task = self.loop.call_later(_HEAD_S, self._close_slow)
 
     def data_received(self, data: bytes) -> None:

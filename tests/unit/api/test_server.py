@@ -67,6 +67,16 @@ async def test_a_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.M
             await until(lambda: not http.server_state.connections)
 
 
+async def test_a_body_does_not_wait_until_its_head_is_acknowledged() -> None:
+    async with serving(sends(10_000)) as (http, port), asyncio.timeout(PATIENCE_S):
+        with await ask(port):
+            await until(lambda: bool(http.server_state.connections))
+
+            [connection] = http.server_state.connections
+            connected = connection.transport.get_extra_info("socket")
+            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 async def test_a_client_that_reads_slowly_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     # It takes longer to read everything, and even a busy machine does not take as long for a part.
     monkeypatch.setattr(server, "_STALL_S", 2.0)
