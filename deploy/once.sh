@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs scrapy in a container that is restarted whenever it fails. What a restart would end with again ends it for good,
-# with 0: wrong options (2), a run that is gone or has other rules (5), no seeds (7), nothing fetched (9), nothing new (10).
+# Runs scrapy in a container that is restarted whenever it fails. Errors that a restart would not help become 0, so that
+# it stays down: wrong options (2), a run that is gone or has other rules (5), no seeds (7), nothing fetched (9), nothing new (10).
 child= stopped=
 trap 'if [ "$child" ]; then kill -TERM $child; else stopped=yes; fi' TERM INT
 scrapy "$@" &
