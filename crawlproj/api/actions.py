@@ -164,11 +164,16 @@ async def release(service: Service, job: str, request: ReleaseRequest) -> dict[s
 
 async def delete(service: Service, job: str, *, pages: bool) -> None:
     run = await service.run_of(job)
-    if await service.records.is_starting(job):
-        raise Refused(409, f"Job {job!r} is being started; stop it first.")
+    has_ended = run is not None and RunState(await run.state()).is_end
+    deadline_s = time.monotonic() + (_EXIT_S if has_ended else 0.0)
+    # A start whose run has ended meanwhile is given up in a moment.
+    while await service.records.is_starting(job):
+        if time.monotonic() >= deadline_s:
+            raise Refused(409, f"Job {job!r} is being started; stop it first.")
+        await asyncio.sleep(_POLL_S)
     await service.places.cancel_waiting(job)
     if run is not None:
-        await _wait_until_unused(service, run)
+        await _wait_until_unused(service, run, deadline_s)
         # First, so that no server starts it meanwhile.
         await service.records.delete(job)
         await run.delete()
@@ -176,9 +181,8 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
     await asyncio.to_thread(_delete_files, service, job, pages=pages)
 
 
-async def _wait_until_unused(service: Service, run: Run) -> None:
-    """Wait a moment for the processes of a run that has ended. Raises Refused if some are still there."""
-    deadline_s = time.monotonic() + (_EXIT_S if RunState(await run.state()).is_end else 0.0)
+async def _wait_until_unused(service: Service, run: Run, deadline_s: float) -> None:
+    """Wait for the processes of a run that has ended. Raises Refused if some are still there."""
     while True:
         alive = await live_processes(run, _silent_s(service))
         if not alive and not await read_members(run):

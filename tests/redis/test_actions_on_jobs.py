@@ -1,21 +1,24 @@
-"""Seeds that callers of the API add to a job that waits: it has no run yet."""
+"""What callers of the API do to a job that waits, or at the moment in which its start comes to an end."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from crawlproj.api import actions
-from crawlproj.api.actions import add_seeds
+from crawlproj.api.actions import add_seeds, delete
 from crawlproj.api.links import Links
 from crawlproj.api.problems import Refused
 from crawlproj.api.requests import SeedsRequest
 from crawlproj.api.service import Service
 from crawlproj.config import Config
+from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
-from crawlproj.redisio.names import ProcessName, hold_name
+from crawlproj.redisio.names import ProcessName, drop_name, hold_name
+from crawlproj.runs import Run
 
 
 @pytest.fixture
@@ -44,3 +47,26 @@ async def test_seeds_for_a_job_that_is_being_started_for_long_are_to_be_sent_aga
         await add_seeds(service, "news", SeedsRequest(seeds="example.com"))
 
     assert (caught.value.status, caught.value.headers["Retry-After"]) == (409, "5")
+
+
+async def test_a_job_that_ended_while_its_starter_looked_on_is_deleted(service: Service) -> None:
+    run = await Run.open(service.client, "news", partitions=4)
+    await run.begin(is_first=True)
+    await run.end(RunState.STOPPED, "max_pages")
+    starter = ProcessName.of_this()
+    await hold_name(service.client, keys.job_starter("news"), starter, 60_000)
+
+    deleting = asyncio.create_task(delete(service, "news", pages=False))
+    done, _ = await asyncio.wait([deleting], timeout=0.3)
+    await drop_name(service.client, keys.job_starter("news"), starter.instance)
+    await deleting
+
+    assert not done
+    assert await service.records.find("news") is None
+
+
+async def test_a_job_that_is_being_started_is_not_deleted(service: Service) -> None:
+    await hold_name(service.client, keys.job_starter("news"), ProcessName.of_this(), 60_000)
+
+    with pytest.raises(Refused, match="is being started"):
+        await delete(service, "news", pages=False)
