@@ -1,7 +1,8 @@
 """The jobs API: beside a crawl with many who watch it, and over a million stored pages.
 
-In one run of a crawl, a minute with 200 event streams and 50 status requests a second alternates with half a
-minute without anybody: latency, errors, and what the crawl's processes and Redis cost a page.
+In one run of a crawl, 30 seconds with 200 event streams and 50 status requests a second alternate with 30
+seconds without anybody: latency, errors, and what the crawl's processes and Redis cost a page. A page's cost
+drifts as the crawl grows, so each time with watchers is compared with the mean of the times before and after.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -36,7 +38,8 @@ from crawlproj.storage.segments import SegmentWriter
 
 STREAMS = 200
 STATUS_PER_S = 50
-ROUNDS = 3
+ROUNDS = 8
+ROUND_S = 30.0
 STORED = 1_000_000
 ASKED = 20
 _SEGMENT_PAGES = 10_000
@@ -193,8 +196,9 @@ class Heard:
 
 
 def beside_a_crawl(report: Report, options: Options, server: Server, redis: RedisServer, data: Path) -> None:
-    watched_s, alone_s = (5, 3) if options.quick else (60, 30)
-    spec = WorldSpec.calm(domains=60, pages_per_domain=1000)
+    round_s = 5.0 if options.quick else ROUND_S
+    # No domain runs out of pages: the rate stays the same to the end.
+    spec = WorldSpec.calm(domains=60, pages_per_domain=10_000)
     with SimwebProcess(spec, data / "simweb") as simweb:
         server.send(
             "/api/jobs",
@@ -204,18 +208,21 @@ def beside_a_crawl(report: Report, options: Options, server: Server, redis: Redi
             time.sleep(0.2)
         alone, watched, heard, served = [], [], Heard(), []
         for number in range(1 if options.quick else ROUNDS):
-            alone.append(measured(server, redis, lambda: time.sleep(alone_s)))
+            alone.append(measured(server, redis, lambda: time.sleep(round_s)))
             before_s = process_cpu_s(server.pid)
-            watched.append(measured(server, redis, lambda: asyncio.run(watch(server.port, watched_s, heard))))
-            served.append((process_cpu_s(server.pid) - before_s) / watched_s)
+            watched.append(measured(server, redis, lambda: asyncio.run(watch(server.port, round_s, heard))))
+            served.append((process_cpu_s(server.pid) - before_s) / round_s)
             say(f"   {number + 1}: alone {alone[-1]}, watched {watched[-1]}, server {served[-1]:.2f} cores")
-        alone.append(measured(server, redis, lambda: time.sleep(alone_s)))
+        alone.append(measured(server, redis, lambda: time.sleep(round_s)))
         server.send(f"/api/jobs/{_JOB}/stop", {})
         while server.send(f"/api/jobs/{_JOB}")["processes"]:
             time.sleep(0.2)
     times = sorted(heard.latencies_s)
     p99_ms = times[int(len(times) * 0.99)] * 1000 if times else 0.0
-    before, after = (median([cost for cost, _ in rounds]) for rounds in (alone, watched))
+    slower = [
+        cost / ((before + after) / 2) - 1
+        for ((before, _), (after, _)), (cost, _) in zip(pairwise(alone), watched, strict=True)
+    ]
     table = report.table("beside a crawl", "", "measured")
     table.add("status requests", f"{len(times):,}")
     table.add(
@@ -235,7 +242,7 @@ def beside_a_crawl(report: Report, options: Options, server: Server, redis: Redi
     table.add("CPU ms a page alone", spread([cost for cost, _ in alone], ".2f"))
     table.add("CPU ms a page watched", spread([cost for cost, _ in watched], ".2f"))
     table.add("CPU of the server, of a core", spread(served, ".2f"))
-    slower = after / before - 1
+    table.add("CPU a page, watched against before and after", spread(slower, "+.1%"))
     goals = [
         (
             f"errors with {STREAMS} streams and {STATUS_PER_S} requests/s",
@@ -244,7 +251,7 @@ def beside_a_crawl(report: Report, options: Options, server: Server, redis: Redi
         ("p99 of a status request", f"below {MOST_P99_MS:g} ms", f"{p99_ms:.0f} ms", p99_ms < MOST_P99_MS),
         (
             "CPU a page of the crawl, watched",
-            f"less than {MOST_SLOWER:.0%} more", f"{slower:+.1%}", slower < MOST_SLOWER,
+            f"less than {MOST_SLOWER:.0%} more", f"{median(slower):+.1%}", median(slower) < MOST_SLOWER,
         ),
     ]  # fmt: skip
     report.goals += [Goal(*goal) for goal in goals]
