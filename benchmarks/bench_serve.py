@@ -3,6 +3,7 @@
 In one run of a crawl, 30 seconds with 200 event streams and 50 status requests a second alternate with 30
 seconds without anybody: latency, errors, and what the crawl's processes and Redis cost a page. A page's cost
 drifts as the crawl grows, so each time with watchers is compared with the mean of the times before and after.
+What the watchers add to a paused crawl is the work done for them; the rest is the processor's, shared by all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -195,8 +196,32 @@ class Heard:
     errors: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the processes of the crawl and its Redis took in a while."""
+
+    cpu_ms_per_s: float
+    pages_per_s: float
+
+    @property
+    def of_a_page_ms(self) -> float:
+        return self.cpu_ms_per_s / max(0.01, self.pages_per_s)
+
+    def __str__(self) -> str:
+        return f"{self.of_a_page_ms:.2f} ms a page, {self.pages_per_s:.0f} pages/s"
+
+
 def beside_a_crawl(report: Report, options: Options, server: Server, redis: RedisServer, data: Path) -> None:
     round_s = 5.0 if options.quick else ROUND_S
+    rounds = 1 if options.quick else ROUNDS
+    heard, served = Heard(), []
+
+    def alone() -> Cost:
+        return cost_of(server, redis, lambda: time.sleep(round_s))
+
+    def watched() -> Cost:
+        return cost_of(server, redis, lambda: asyncio.run(watch(server.port, round_s, heard)))
+
     # No domain runs out of pages: the rate stays the same to the end.
     spec = WorldSpec.calm(domains=60, pages_per_domain=10_000)
     with SimwebProcess(spec, data / "simweb") as simweb:
@@ -206,59 +231,32 @@ def beside_a_crawl(report: Report, options: Options, server: Server, redis: Redi
         )
         while server.send(f"/api/jobs/{_JOB}")["completed"] < 500:
             time.sleep(0.2)
-        alone, watched, heard, served = [], [], Heard(), []
-        for number in range(1 if options.quick else ROUNDS):
-            alone.append(measured(server, redis, lambda: time.sleep(round_s)))
+        busy = [(alone(), Cost(0, 0))]
+        for number in range(rounds):
             before_s = process_cpu_s(server.pid)
-            watched.append(measured(server, redis, lambda: asyncio.run(watch(server.port, round_s, heard))))
+            seen = watched()
             served.append((process_cpu_s(server.pid) - before_s) / round_s)
-            say(f"   {number + 1}: alone {alone[-1]}, watched {watched[-1]}, server {served[-1]:.2f} cores")
-        alone.append(measured(server, redis, lambda: time.sleep(round_s)))
+            busy.append((alone(), seen))
+            say(f"   {number + 1}: watched {seen}; alone {busy[-1][0]}; server {served[-1]:.2f} cores")
+        server.send(f"/api/jobs/{_JOB}/pause", {})
+        wait_until_idle(server)
+        idle = [(alone(), watched()) for _ in range(min(rounds, 3))]
         server.send(f"/api/jobs/{_JOB}/stop", {})
         while server.send(f"/api/jobs/{_JOB}")["processes"]:
             time.sleep(0.2)
-    times = sorted(heard.latencies_s)
-    p99_ms = times[int(len(times) * 0.99)] * 1000 if times else 0.0
-    slower = [
-        cost / ((before + after) / 2) - 1
-        for ((before, _), (after, _)), (cost, _) in zip(pairwise(alone), watched, strict=True)
-    ]
-    table = report.table("beside a crawl", "", "measured")
-    table.add("status requests", f"{len(times):,}")
-    table.add(
-        "median, p99, slowest", f"{median(times) * 1000:.0f} ms, {p99_ms:.0f} ms, {times[-1] * 1000:.0f} ms"
-    )
-    late = sorted(heard.late_s)
-    table.add(
-        "of it, how late the client was: p99, most",
-        f"{late[int(len(late) * 0.99)] * 1000:.0f} ms, {late[-1] * 1000:.0f} ms",
-    )
-    table.add("events", f"{heard.events:,}")
-    table.add("errors", f"{len(heard.errors)} {heard.errors[:3] or ''}")
-    table.add(
-        "pages/s alone, watched",
-        " | ".join(spread([rate for _, rate in rounds]) for rounds in (alone, watched)),
-    )
-    table.add("CPU ms a page alone", spread([cost for cost, _ in alone], ".2f"))
-    table.add("CPU ms a page watched", spread([cost for cost, _ in watched], ".2f"))
-    table.add("CPU of the server, of a core", spread(served, ".2f"))
-    table.add("CPU a page, watched against before and after", spread(slower, "+.1%"))
-    goals = [
-        (
-            f"errors with {STREAMS} streams and {STATUS_PER_S} requests/s",
-            "none", str(len(heard.errors)), not heard.errors,
-        ),
-        ("p99 of a status request", f"below {MOST_P99_MS:g} ms", f"{p99_ms:.0f} ms", p99_ms < MOST_P99_MS),
-        (
-            "CPU a page of the crawl, watched",
-            f"less than {MOST_SLOWER:.0%} more", f"{median(slower):+.1%}", median(slower) < MOST_SLOWER,
-        ),
-    ]  # fmt: skip
-    report.goals += [Goal(*goal) for goal in goals]
+    tell_latencies(report, heard, served)
+    tell_costs(report, [one for one, _ in busy], [one for _, one in busy[1:]], idle)
 
 
-def measured(server: Server, redis: RedisServer, work: Any) -> tuple[float, float]:
-    """Return the CPU ms a page of the crawl and its Redis while *work* is done, and pages per second."""
+def wait_until_idle(server: Server) -> None:
+    """Wait until a paused crawl has stored what it had fetched."""
+    before = -1
+    while (now := server.send(f"/api/jobs/{_JOB}")["pages_stored"]) != before:
+        before = now
+        time.sleep(5)
+
+
+def cost_of(server: Server, redis: RedisServer, work: Callable[[], object]) -> Cost:
     view = server.send(f"/api/jobs/{_JOB}")
     processes = [line["pid"] for line in view["processes"]]
     before_s, redis_s, begun_s = sum(map(process_cpu_s, processes)), redis.cpu_s(), time.monotonic()
@@ -266,7 +264,65 @@ def measured(server: Server, redis: RedisServer, work: Any) -> tuple[float, floa
     cpu_s = sum(map(process_cpu_s, processes)) - before_s + redis.cpu_since_s(redis_s)
     took_s = time.monotonic() - begun_s
     pages = server.send(f"/api/jobs/{_JOB}")["completed"] - view["completed"]
-    return round(cpu_s * 1000 / max(1, pages), 3), round(pages / took_s, 1)
+    return Cost(cpu_s * 1000 / took_s, pages / took_s)
+
+
+def tell_latencies(report: Report, heard: Heard, served: list[float]) -> None:
+    times, late = sorted(heard.latencies_s), sorted(heard.late_s)
+    median_ms, p99_ms, most_ms = (
+        value * 1000 for value in (median(times), times[int(len(times) * 0.99)], times[-1])
+    )
+    late_ms = (late[int(len(late) * 0.99)] * 1000, late[-1] * 1000)
+    table = report.table("beside a crawl", "", "measured")
+    table.add("status requests", f"{len(times):,}")
+    table.add("median, p99, slowest", f"{median_ms:.0f} ms, {p99_ms:.0f} ms, {most_ms:.0f} ms")
+    table.add("of it, how late the client was: p99, most", f"{late_ms[0]:.0f} ms, {late_ms[1]:.0f} ms")
+    table.add("events", f"{heard.events:,}")
+    table.add("errors", f"{len(heard.errors)} {heard.errors[:3] or ''}")
+    table.add("CPU of the server, of a core", spread(served, ".2f"))
+    report.goals += [
+        Goal(
+            f"errors with {STREAMS} streams and {STATUS_PER_S} requests/s",
+            "none",
+            str(len(heard.errors)),
+            not heard.errors,
+        ),
+        Goal(
+            "p99 of a status request", f"below {MOST_P99_MS:g} ms", f"{p99_ms:.0f} ms", p99_ms < MOST_P99_MS
+        ),
+    ]
+
+
+def tell_costs(report: Report, alone: list[Cost], watched: list[Cost], idle: list[tuple[Cost, Cost]]) -> None:
+    """Compare each time with watchers with the times before and after it; *idle*: of a paused crawl."""
+    slower = [
+        seen.of_a_page_ms * 2 / (before.of_a_page_ms + after.of_a_page_ms) - 1
+        for (before, after), seen in zip(pairwise(alone), watched, strict=True)
+    ]
+    # What is done for those who watch, without what they take by keeping the processor's caches busy.
+    work = median([seen.cpu_ms_per_s - unseen.cpu_ms_per_s for unseen, seen in idle])
+    share = work / median([one.cpu_ms_per_s for one in alone])
+    table = report.table("the crawl and its Redis, beside those who watch", "", "alone", "watched")
+    rows: list[tuple[str, Callable[[Cost], float], str]] = [
+        ("pages/s", lambda one: one.pages_per_s, ".0f"),
+        ("CPU ms a page", lambda one: one.of_a_page_ms, ".2f"),
+    ]
+    for name, part, form in rows:
+        table.add(name, *(spread([part(one) for one in times], form) for times in (alone, watched)))
+    table.add(
+        "paused: CPU ms a second",
+        *(spread([pair[side].cpu_ms_per_s for pair in idle], ".1f") for side in (0, 1)),
+    )
+    table.notes.append(f"CPU a page, each against the mean of before and after: {spread(slower, '+.1%')}.")
+    table.notes.append(f"Work done for those who watch: {work:.1f} ms a second, {share:.1%} of the crawl's.")
+    report.goals.append(
+        Goal(
+            "CPU a page of the crawl, watched",
+            f"less than {MOST_SLOWER:.0%} more",
+            f"{median(slower):+.1%}",
+            median(slower) < MOST_SLOWER,
+        )
+    )
 
 
 async def watch(port: int, seconds: float, heard: Heard) -> None:
