@@ -84,6 +84,8 @@ DROPPED_PARAMETERS: tuple[str, ...] = (
 ID_PARAMETERS = frozenset({"sid", "session", "sess"})
 
 _LOOKS_LIKE_ID = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9-]{16,}").fullmatch
+#: The headings of a directory's listing by Apache and others: the same entries in another order.
+_SORTED_LISTING = re.compile(r"C=[NMSD][;&]O=[AD]")
 #: An escape of an unreserved character (%7e is ~), or one in lower case (%2f is %2F), which the standard
 #: leaves as they are. Not after a stray percent sign, which the result would complete: "%%34%31".
 _UNTIDY_ESCAPE = re.compile(
@@ -178,6 +180,8 @@ class UrlRules:
             path = path[:start] + _SESSION_IN_PATH.sub("", path[start:])
         if mark:
             query = "&".join([part for part in query.split("&") if part and not self._drops(part)])
+            if path.endswith("/") and _SORTED_LISTING.fullmatch(query):
+                query = ""
         cleaned = f"{path}?{query}" if query else path
         # Removing or decoding may have uncovered a dot segment: "/..;jsessionid=1".
         return canonicalise(cleaned) if cleaned != url and "/." in path else cleaned

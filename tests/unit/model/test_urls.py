@@ -299,6 +299,8 @@ def test_any_canonical_url_can_be_cleaned(url: str) -> None:
         ("http://a.test/a/../b/./c", "http://a.test/b/c"),
         ("http://B\u00dcCHER.example:80/#top", "http://xn--bcher-kva.example/"),
         ("https://a.test:443?utm_source=n#x", "https://a.test/"),
+        ("http://a.test/pub/?C=M;O=D", "http://a.test/pub/"),
+        ("http://a.test/pub/?C=N&O=A&utm_source=n", "http://a.test/pub/"),
     ],
 )
 def test_writings_of_one_page_come_to_one_url(url: str, expected: str) -> None:
@@ -318,6 +320,8 @@ def test_writings_of_one_page_come_to_one_url(url: str, expected: str) -> None:
         "http://a.test/%2F%3F%23",
         "http://a.test/x;v=1;w=2?a;b",
         "http://a.test/gclid=1/utm_source",
+        "http://a.test/notes?C=M;O=D",
+        "http://a.test/pub/?C=M;O=D&page=2",
     ],
 )
 def test_what_may_change_the_page_is_kept(url: str) -> None:
