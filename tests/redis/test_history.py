@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from itertools import pairwise
 
@@ -14,6 +15,9 @@ from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Run
 from crawlproj.runs.counters import RunCounters
 from crawlproj.runs.history import LEAST_S, MOST_POINTS, History, read_history
+from crawlproj.shard import background
+from tests.patience import PATIENCE_S
+from tests.redis.shards import Shards
 
 _HOUR_S = 3600
 
@@ -70,3 +74,23 @@ async def test_the_leader_writes_it_while_the_run_runs_and_it_goes_with_the_run(
 
     assert point.parsed == 7
     assert await client.command("EXISTS", keys.history("web")) == 0
+
+
+async def test_a_shard_that_is_busy_all_the_time_writes_it_when_no_supervisor_does(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_LEAD_S", 0.01)
+    monkeypatch.setattr(background, "LEAST_S", 0.05)
+    shard = await shards.open()
+    await shards.run.begin(is_first=True)
+    leader = Leader(shards.run, ProcessName.of_this(), 5000)
+
+    leading = asyncio.create_task(
+        background.lead(leader, shard.feed, lambda: True, is_started=lambda: True, wake=lambda: None)
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        while not await read_history(shards.run):  # noqa: ASYNC110  # Redis has no event
+            await asyncio.sleep(0.01)
+    leading.cancel()
+
+    assert await shards.run.state() == RunState.RUNNING
