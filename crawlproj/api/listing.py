@@ -17,11 +17,9 @@ async def list_jobs(
     """Return *limit* jobs in this state, those after *cursor*, and the cursor for the next; None: no more."""
     names = sorted({*await Run.names(client), *await records.names()})
     found = await records.find_all(names)
-    runs = await client.pipeline(
-        [("HMGET", keys.run_record(name), "created_ms", "state", "version") for name in names]
-    )
+    runs = await client.pipeline([("HMGET", keys.run_record(name), "created_ms", "state") for name in names])
     lines = []
-    for name, record, (created, run_state, _) in zip(names, found, runs, strict=True):
+    for name, record, (created, run_state) in zip(names, found, runs, strict=True):
         if record is None and created is None:
             continue
         created_ms = record.created_ms if record else int(created)

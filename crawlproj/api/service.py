@@ -18,8 +18,7 @@ from crawlproj.api.links import Links
 from crawlproj.api.places import Places
 from crawlproj.api.problems import no_job
 from crawlproj.api.starter import Starter
-from crawlproj.api.view import find_run
-from crawlproj.api.views import JobViews
+from crawlproj.api.views import FRESH_S, JobViews
 from crawlproj.config import RUN_NAME, Config
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
@@ -69,9 +68,9 @@ class Service:
     def records(self) -> JobRecords:
         return JobRecords(self.client, self.config.jobs_waiting)
 
-    async def view(self, job: str, max_age_s: float | None = None) -> dict[str, Any]:
+    async def view(self, job: str, max_age_s: float = FRESH_S) -> dict[str, Any]:
         """Return the view of a job. Raises Refused if there is none."""
-        view = await (self.views.get(job) if max_age_s is None else self.views.get(job, max_age_s))
+        view = await self.views.get(job, max_age_s)
         if view is None:
             raise no_job(job)
         return view
@@ -83,7 +82,7 @@ class Service:
 
     async def run_of(self, job: str) -> Run | None:
         """Return the run of a job; None if it waits. Raises Refused if there is neither."""
-        run = await find_run(self.client, job)
+        run = await Run.look_up(self.client, job)
         if run is None and await self.records.find(job) is None:
             raise no_job(job)
         return run
@@ -91,7 +90,7 @@ class Service:
 
 async def _service(request: Request) -> AsyncIterator[Service]:
     async with asyncio.timeout(ANSWER_S):
-        yield cast(Service, request.app.state.service)
+        yield service_of(request.app)
 
 
 def service_of(app: FastAPI) -> Service:

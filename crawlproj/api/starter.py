@@ -123,7 +123,7 @@ class Starter:
     async def _judge(self, record: JobRecord) -> tuple[bool, bool]:
         """Return whether a job runs on this machine, and whether it waits to be started."""
         try:
-            run = await self._run_of(record.id)
+            run = await Run.look_up(self.client, record.id)
         except RunMismatch as exc:
             await self._fail(record, str(exc))
             return False, False
@@ -173,9 +173,6 @@ class Starter:
         finally:
             await drop_name(self.client, key, self.process.instance)
 
-    async def _run_of(self, name: str) -> Run | None:
-        return await Run.find(self.client, name) if await Run(self.client, name, 1).state() else None
-
     async def _start(self, record: JobRecord) -> None:
         """Claim a job and start its supervisor; returns when that is seen, or has exited."""
         key = keys.job_starter(record.id)
@@ -190,7 +187,7 @@ class Starter:
                 return
             now_ms = await server_ms(self.client)
             await self.records.update(record.id, starts=record.starts + 1, started_ms=now_ms)
-            is_new = await self._run_of(record.id) is None
+            is_new = await Run.look_up(self.client, record.id) is None
             seeds = await self.records.read_seeds(record.id)
             process = await asyncio.to_thread(self._launch, record, seeds, is_new=is_new)
             self._children[record.id] = process
@@ -217,7 +214,7 @@ class Starter:
                 self._children.pop(record.id, None)
                 await self._note_exit(record, code)
                 return
-            run = await self._run_of(record.id)
+            run = await Run.look_up(self.client, record.id)
             if run is not None:
                 seen = await read_members(run)
                 if any(member.process.pid == process.pid for member in seen.values()):
@@ -227,7 +224,7 @@ class Starter:
 
     async def _note_exit(self, record: JobRecord, code: int) -> None:
         """Record that a supervisor has ended before it was seen."""
-        run = await self._run_of(record.id)
+        run = await Run.look_up(self.client, record.id)
         has_ended = run is not None and RunState(await run.state()).is_end
         # Another supervisor holds the run: the one that a killed server started.
         if code == 0 or has_ended or code == EXIT_SHARD_TAKEN:

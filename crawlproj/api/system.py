@@ -77,7 +77,9 @@ async def workers(served: Served) -> Response:
     names = await Run.names(served.client)
     states = await served.client.pipeline([("HGET", keys.run_record(name), "state") for name in names])
     alive = [
-        name for name, state in zip(names, states, strict=True) if state and not _is_quiet(state.decode())
+        name
+        for name, state in zip(names, states, strict=True)
+        if state and state.decode() != RunState.CREATED
     ]
     views = await asyncio.gather(*(served.views.get(name, 2.0) for name in alive))
     lines = [{"job": view["id"], **line} for view in views if view for line in view["processes"]]
@@ -89,22 +91,15 @@ async def metrics(served: Served) -> Response:
     """Prometheus metrics of all jobs on this machine that run."""
     runs = []
     for name in await Run.names(served.client):
-        run = Run(served.client, name, 1)
-        state = await run.state()
-        if state == RunState.RUNNING:
+        if await Run(served.client, name, 1).state() == RunState.RUNNING:
             try:
-                found = await Run.find(served.client, name)
-                figures = await run_gauges(found, served.config)
+                figures = await run_gauges(await Run.find(served.client, name), served.config)
             except CrawlError:
                 # Deleted a moment ago, or of another version.
                 continue
             runs.append((name, figures, await asyncio.to_thread(_processes, served, name)))
     text = await asyncio.to_thread(exposition_of_all, runs)
     return Response(text, headers={"Content-Type": _METRICS})
-
-
-def _is_quiet(state: str) -> bool:
-    return state == RunState.CREATED
 
 
 def _processes(service: Service, run: str) -> list[ProcessMetrics]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.errors import BadArgument, RunMismatch
+from crawlproj.errors import RunMismatch
 from crawlproj.model.records import outcome_of
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.redisio import keys
@@ -45,18 +45,10 @@ _LINKS = ("history", "pages", "domains", "events", "export", "deadletters")
 _FIGURES = ("kind", "name", "host", "pid", "silent_seconds", "pages_per_s", "memory_bytes", "open_files")
 
 
-async def find_run(client: RedisClient, name: str) -> Run | None:
-    """Return the run of this name. Raises RunMismatch for one of another version."""
-    try:
-        return await Run.find(client, name)
-    except BadArgument:
-        return None
-
-
 async def read_job(client: RedisClient, config: Config, job: str) -> dict[str, Any] | None:
     """Return all that is known of a job; None if there is none of this name."""
     record = await JobRecords(client).find(job)
-    run = await find_run(client, job)
+    run = await Run.look_up(client, job)
     if run is None:
         return _waiting(record, config) if record else None
     try:

@@ -138,11 +138,18 @@ class Run:
 
         Raises RunMismatch for another version; *any_version* is for deleting it.
         """
+        if (run := await cls.look_up(client, name, any_version=any_version)) is not None:
+            return run
+        known = await cls.names(client)
+        raise BadArgument(f"There is no run {name!r} here; there are: {', '.join(known) or 'none'}.")
+
+    @classmethod
+    async def look_up(cls, client: RedisClient, name: str, *, any_version: bool = False) -> Run | None:
+        """Open a run that may not exist; returns None then. Raises RunMismatch as `find`."""
         keys.check_run_name(name)
         stored = await _read_record(client, name)
         if "partitions" not in stored:
-            known = await cls.names(client)
-            raise BadArgument(f"There is no run {name!r} here; there are: {', '.join(known) or 'none'}.")
+            return None
         if not any_version:
             _check_version(name, int(stored["version"]))
         return cls(client, name, int(stored["partitions"]), int(stored["created_ms"]))

@@ -14,9 +14,8 @@ async def release_failed(client: RedisClient, name: str, say: Callable[[str], No
 
     Whoever starts it again expects them to be tried: each gets one request, and is parked again if it fails.
     """
-    if not await Run(client, name, 1).state():
+    if (run := await Run.look_up(client, name)) is None:
         return
-    run = await Run.find(client, name)
     counters = await run.read_counters()
     if counters.outstanding or not counters.counts["parked:failures"]:
         return

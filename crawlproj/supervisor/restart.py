@@ -20,7 +20,7 @@ async def restart(client: RedisClient, name: str, config: Config) -> RunPaths | 
     # Not at module level: it imports what only parsers need.
     from crawlproj.storage.aside import set_aside
 
-    run = await Run.find(client, name, any_version=True) if await Run(client, name, 1).state() else None
+    run = await Run.look_up(client, name, any_version=True)
     if run is not None:
         alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
         if alive:

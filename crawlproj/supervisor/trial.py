@@ -160,8 +160,8 @@ class TrialRun:
         outcome.memory_bytes = max(outcome.memory_bytes, memory)
         grown = (await self._client.read_memory()).used - before_bytes
         outcome.redis_bytes = max(outcome.redis_bytes, grown)
-        if self._run is None and await Run(self._client, self.trial.run, 1).state():
-            self._run = await Run.find(self._client, self.trial.run)
+        if self._run is None:
+            self._run = await Run.look_up(self._client, self.trial.run)
         if self._run is not None:
             self._view.show(await self._read_status(self._run))
 
@@ -206,8 +206,7 @@ async def delete_trial(client: RedisClient, config: Config, trial: Trial) -> boo
     # Not at module level: it imports what only parsers need.
     from crawlproj.storage.aside import remove_stored, remove_working_files
 
-    if await Run(client, trial.run, 1).state():
-        run = await Run.find(client, trial.run)
+    if (run := await Run.look_up(client, trial.run)) is not None:
         if await live_processes(run, config.shard_lease_seconds + config.parse_seconds):
             return False
         await run.delete()
