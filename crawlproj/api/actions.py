@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from crawlproj.api.problems import Refused, bad_field
-from crawlproj.api.requests import MOST_SEEDS as MOST
-from crawlproj.api.requests import LimitsRequest, ReleaseRequest, SeedsRequest, split_seeds
+from crawlproj.api.requests import MOST_SEEDS, LimitsRequest, ReleaseRequest, SeedsRequest, split_seeds
 from crawlproj.api.service import Service
 from crawlproj.checks import judge_all
 from crawlproj.errors import BadArgument, BadUrl, Problem
@@ -22,10 +21,10 @@ from crawlproj.frontier.seeds import SeedLines, admit_seeds, judge_seeds
 from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import canonicalise, domain_of
-from crawlproj.runs import Run
+from crawlproj.runs import Run, processes
 from crawlproj.runs.jobs import JobRecord
 from crawlproj.runs.membership import read_members
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import live_processes, parser_silence_s
 from crawlproj.runs.rules import read_rules
 from crawlproj.storage.aside import leftovers, remove_stored, remove_working_files, set_aside
 
@@ -80,20 +79,14 @@ async def _resume_run(service: Service, run: Run, asked: LimitsRequest) -> None:
         )
     if limits != before.limits:
         await run.set_limits(limits)
-    if before.state == RunState.PAUSED:
-        alive = await live_processes(run, _silent_s(service))
-        has_shards = any(name.startswith("shard") for name in alive)
-        # A run without shards is not RUNNING: its time would be counted.
-        await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
-    else:
-        await run.reopen()
+    await processes.resume(run, service.config, before.state)
 
 
 async def add_seeds(service: Service, job: str, request: SeedsRequest) -> dict[str, Any]:
     run = await service.run_of(job)
     lines = list(split_seeds(request.seeds))
-    if not lines or len(lines) > MOST:
-        raise bad_field("seeds", "", f"{len(lines):,} seeds were given.", f"Give 1 to {MOST:,}.")
+    if not lines or len(lines) > MOST_SEEDS:
+        raise bad_field("seeds", "", f"{len(lines):,} seeds were given.", f"Give 1 to {MOST_SEEDS:,}.")
     known_rules = await read_rules(run) if run else None
     config = known_rules.obeyed_by(service.config) if known_rules else service.config
     judged = await asyncio.to_thread(lambda: list(judge_all(config, SeedLines(lines))))
@@ -184,7 +177,7 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
 async def _wait_until_unused(service: Service, run: Run, deadline_s: float) -> None:
     """Wait for the processes of a run that has ended. Raises Refused if some are still there."""
     while True:
-        alive = await live_processes(run, _silent_s(service))
+        alive = await live_processes(run, parser_silence_s(service.config))
         if not alive and not await read_members(run):
             return
         if time.monotonic() >= deadline_s:
@@ -231,10 +224,6 @@ async def _record(service: Service, job: str) -> JobRecord:
     record = await service.records.find(job)
     assert record is not None
     return record
-
-
-def _silent_s(service: Service) -> float:
-    return service.config.shard_lease_seconds + service.config.parse_seconds
 
 
 def _domain(name: str) -> str:

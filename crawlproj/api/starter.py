@@ -36,7 +36,7 @@ from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Run
 from crawlproj.runs.jobs import JobRecord, JobRecords
 from crawlproj.runs.membership import read_members
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import live_processes, parser_silence_s
 from crawlproj.supervisor import child
 
 logger = logging.getLogger(__name__)
@@ -155,8 +155,8 @@ class Starter:
         """Whether jobs of scrapyd servers work on *run*; a server forgets those of its time before."""
         if not self.places:
             return False
-        silent_s = self.config.shard_lease_seconds + self.config.parse_seconds
-        return self.places.has(run.name) or bool(await live_processes(run, silent_s))
+        alive = await live_processes(run, parser_silence_s(self.config))
+        return self.places.has(run.name) or bool(alive)
 
     async def _complete(self, run: Run, record: JobRecord) -> None:
         """Schedule what is missing of a job on scrapyd servers."""

@@ -117,6 +117,7 @@ class Command(RuledCommand):
         from crawlproj.pages.deadletters import DeadLetter
         from crawlproj.pages.envelope import unpack
         from crawlproj.pages.queue import PageQueue
+        from crawlproj.runs.processes import parser_silence_s
 
         config = self.config()
         async with self.client() as client:
@@ -131,9 +132,7 @@ class Command(RuledCommand):
                     page = None
                 letter = DeadLetter.of(raw, page.url if page else "", death.reason, name)
                 await queue.fail(name, raw, letter, config.page_attempts, stripe)
-            await queue.reclaim_dead(
-                await queue.now_ms(), int((config.shard_lease_seconds + config.parse_seconds) * 1000)
-            )
+            await queue.reclaim_dead(await queue.now_ms(), int(parser_silence_s(config) * 1000))
         return 0
 
 

@@ -7,7 +7,7 @@ import argparse
 from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import RunFinished
 from crawlproj.runs import RunState
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import resume
 from crawlproj.runs.rules import read_rules
 
 
@@ -19,20 +19,13 @@ class Command(RunCommand):
   scrapy resume --run news     a stopped run: reopens it and prints the command that starts its processes"""
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> None:
-        config = self.config()
         async with self.found_run(opts) as run:
             before = await run.read_map()
-            alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
-            has_shards = any(name.startswith("shard") for name in alive)
             counters = await run.read_counters()
             if before.state == RunState.FINISHED and not counters.is_left:
                 rules = await read_rules(run)
                 raise RunFinished(run.name, rules.spider if rules else "web")
-            if before.state == RunState.PAUSED:
-                # A run without shards is not RUNNING: its time would be counted.
-                await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
-            else:
-                await run.reopen()
+            has_shards = await resume(run, self.config(), before.state)
         start = spoken(f"scrapy run --run {run.name}") + (f" --data {opts.data}" if opts.data else "")
         if before.state == RunState.PAUSED and has_shards:
             print(f"run {run.name} is resumed")

@@ -17,7 +17,7 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.keys import check_run_name
 from crawlproj.runs import Run
 from crawlproj.runs.listing import RunLine, list_runs
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import check_unused
 from crawlproj.supervisor.claim import claim_run
 from crawlproj.supervisor.progress import aligned
 
@@ -93,7 +93,6 @@ class Command(RunCommand):
         self, client: RedisClient, name: str, files: int, *, may_be_gone: bool
     ) -> Run | None:
         """Return the run to delete; None if it is gone and may be. Raises BadArgument if it is in use."""
-        config = self.config()
         try:
             run = await Run.find(client, name, any_version=True)
         except BadArgument as exc:
@@ -101,11 +100,7 @@ class Command(RunCommand):
                 return None
             hint = f" To delete the {files} page files that are left of it, add --pages." if files else ""
             raise BadArgument(f"{exc}{hint}") from None
-        alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
-        if alive:
-            raise BadArgument(
-                f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
-            )
+        await check_unused(run, self.config())
         return run
 
 

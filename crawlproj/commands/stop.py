@@ -10,7 +10,7 @@ import time
 from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import CrawlError
 from crawlproj.runs import Run, RunState
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import live_processes, parser_silence_s
 
 #: How long parsers may take to store what was fetched, on top of CRAWL_DRAIN_SECONDS.
 _STORE_S = 30.0
@@ -45,11 +45,10 @@ class Command(RunCommand):
     async def _wait(self, run: Run) -> None:
         """Wait until all processes of *run* have exited. Raises CrawlError on timeout."""
         config = self.config()
-        silent_s = config.shard_lease_seconds + config.parse_seconds
         within_s = config.drain_seconds + _STORE_S
         deadline_s = time.monotonic() + within_s
         printed: list[str] = []
-        while alive := await live_processes(run, silent_s):
+        while alive := await live_processes(run, parser_silence_s(config)):
             if time.monotonic() > deadline_s:
                 raise CrawlError(
                     f"Still running after {within_s:g} s: {', '.join(alive)}. Wait longer with "

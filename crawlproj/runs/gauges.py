@@ -9,11 +9,8 @@ from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.stripes import read_page_counters
 from crawlproj.runs.leader import limit_ratio
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import SILENT_S, live_processes
 from crawlproj.runs.record import Run
-
-#: A parser silent for longer is not counted.
-_SILENT_S = 60.0
 
 
 async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
@@ -28,7 +25,7 @@ async def run_gauges(run: Run, config: Config) -> dict[str, Any]:
             *(("ZCARD", keys.parked(run.name, p)) for p in everywhere),
         ]
     )
-    alive = await live_processes(run, _SILENT_S)
+    alive = await live_processes(run, SILENT_S)
     room = await run.client.read_memory()
     return {
         "frontier_waiting_urls": counters.waiting,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from crawlproj.config import Config
+from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.clock import server_ms
@@ -12,15 +14,20 @@ from crawlproj.redisio.stripes import read_hash
 from crawlproj.runs.membership import read_members
 from crawlproj.runs.record import Run
 
-#: A process silent for longer counts as gone.
-_SILENT_S = 60.0
+#: A parser silent for longer counts as gone where the options of its run are not known.
+SILENT_S = 60.0
+
+
+def parser_silence_s(config: Config) -> float:
+    """Return how long a parser may be silent: a page keeps it from sending heartbeats."""
+    return config.shard_lease_seconds + config.parse_seconds
 
 
 async def is_interrupted(run: Run, state: RunState) -> bool:
     """Whether *run* should be running, but its processes were killed: none of them is left."""
     if state != RunState.RUNNING:
         return False
-    return not await read_members(run) and not await live_processes(run, _SILENT_S)
+    return not await read_members(run) and not await live_processes(run, SILENT_S)
 
 
 async def live_processes(run: Run, silent_s: float) -> list[str]:
@@ -43,3 +50,23 @@ async def live_processes(run: Run, silent_s: float) -> list[str]:
         for name, process in found
         if not process.is_dead()
     ]
+
+
+async def check_unused(run: Run, config: Config) -> None:
+    """Raise BadArgument while any process works on *run*."""
+    if alive := await live_processes(run, parser_silence_s(config)):
+        raise BadArgument(
+            f"Run {run.name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {run.name}"
+        )
+
+
+async def resume(run: Run, config: Config, state: RunState) -> bool:
+    """Let a run in this *state* continue; returns whether it has shards. Else they are to be started."""
+    alive = await live_processes(run, parser_silence_s(config))
+    has_shards = any(name.startswith("shard") for name in alive)
+    if state == RunState.PAUSED:
+        # A run without shards is not RUNNING: its time would be counted.
+        await run.change(RunState.RUNNING if has_shards else RunState.CREATED)
+    else:
+        await run.reopen()
+    return has_shards

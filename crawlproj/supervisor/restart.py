@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 
 from crawlproj.config import Config
-from crawlproj.errors import BadArgument
 from crawlproj.model.run import RunPaths
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import check_unused
 
 
 async def restart(client: RedisClient, name: str, config: Config) -> RunPaths | None:
@@ -22,11 +21,7 @@ async def restart(client: RedisClient, name: str, config: Config) -> RunPaths | 
 
     run = await Run.look_up(client, name, any_version=True)
     if run is not None:
-        alive = await live_processes(run, config.shard_lease_seconds + config.parse_seconds)
-        if alive:
-            raise BadArgument(
-                f"Run {name!r} is in use: {', '.join(alive)}. Stop it: scrapy stop --run {name}"
-            )
+        await check_unused(run, config)
     paths = RunPaths(config.data, name)
     # Files first: after a crash in between, the same command finds the run still there.
     kept = set_aside(paths)

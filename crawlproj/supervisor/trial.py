@@ -19,7 +19,7 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.room import info_fields
 from crawlproj.runs import Run, status_of
 from crawlproj.runs.overview import overview_of
-from crawlproj.runs.processes import live_processes
+from crawlproj.runs.processes import live_processes, parser_silence_s
 from crawlproj.runs.reasons import failure_lines
 from crawlproj.supervisor.forkpool import ForkPool, Started
 from crawlproj.supervisor.summary import ended_fruitless
@@ -207,7 +207,7 @@ async def delete_trial(client: RedisClient, config: Config, trial: Trial) -> boo
     from crawlproj.storage.aside import remove_stored, remove_working_files
 
     if (run := await Run.look_up(client, trial.run)) is not None:
-        if await live_processes(run, config.shard_lease_seconds + config.parse_seconds):
+        if await live_processes(run, parser_silence_s(config)):
             return False
         await run.delete()
     paths = RunPaths(config.data, trial.run)
