@@ -364,8 +364,8 @@ def escaped(text: str) -> str:
     return escape("".join(char if char.isprintable() else " " for char in text))
 
 
-def _wide(text: str, size_px: int = _SIZE_PX) -> float:
-    return len(text) * size_px * _CHAR
+def _wide(text: str) -> float:
+    return len(text) * _SIZE_PX * _CHAR
 
 
 def _shorten(text: str, room_px: float, size_px: int = _SIZE_PX) -> str:

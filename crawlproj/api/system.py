@@ -15,6 +15,7 @@ from crawlproj.api.service import Served, Service, answer
 from crawlproj.api.view import iso_time
 from crawlproj.errors import CrawlError
 from crawlproj.model.run import RunPaths, RunState
+from crawlproj.observe.endpoint import CONTENT_TYPE
 from crawlproj.observe.exposition import exposition_of_all
 from crawlproj.observe.slots import ProcessMetrics, read_processes
 from crawlproj.redisio import keys
@@ -31,7 +32,6 @@ _LEAST_FREE_BYTES = 100_000_000
 _LEADER_S = 30.0
 #: Metrics on disk that are older are of dead processes; see `observe.slots`.
 _LIVE_S = 60.0
-_METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/api/health", response_model=Health, responses={503: {"model": Health}})
@@ -99,7 +99,7 @@ async def metrics(served: Served) -> Response:
                 continue
             runs.append((name, figures, await asyncio.to_thread(_processes, served, name)))
     text = await asyncio.to_thread(exposition_of_all, runs)
-    return Response(text, headers={"Content-Type": _METRICS})
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def _processes(service: Service, run: str) -> list[ProcessMetrics]:

@@ -54,9 +54,7 @@ class Command(RunCommand):
         if not left.records:
             print(f"All {left.segments:,} segments of run {run.name} are in {paths.directory}.")
             return 0
-        print(left.sentence())
-        for (host, data), pages in left.origins.items():
-            print(f"missing: {pages:,} pages, written to {host or 'an unknown host'}:{data or '?'}")
+        print(left.sentence(), *left.lines(), sep="\n")
         print(spoken("Run the same command to continue; for other places: scrapy gather HOST:DIR"))
         return 1
 

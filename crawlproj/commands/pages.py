@@ -161,9 +161,7 @@ class Command(StoredCommand):
             print(f"damaged: {file}: {wrong}")
         for file in foreign:
             print(f"foreign: {file}: not recorded for run {run.name}; its pages are of another run")
-        print(absent.sentence() or "Nothing is missing.")
-        for (host, data), pages in absent.origins.items():
-            print(f"missing: {pages:,} pages, written to {host or 'an unknown host'}:{data or '?'}")
+        print(absent.sentence() or "Nothing is missing.", *absent.lines(), sep="\n")
         if absent.records:
             print(spoken(f"Copy them: scrapy gather --run {run.name}"))
         return int(bool(findings.damaged or foreign or absent.records))

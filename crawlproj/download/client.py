@@ -18,7 +18,7 @@ from scrapy.exceptions import DownloadFailedError, ResponseDataLossError, Unsupp
 from scrapy.settings import BaseSettings
 
 from crawlproj.config import load_config
-from crawlproj.download.connection import Origin, Peer, Receiver
+from crawlproj.download.connection import Origin, Peer
 from crawlproj.download.guard import AddressGuard
 from crawlproj.download.pool import Pool, make_tls_context
 from crawlproj.download.resolver import Resolver
@@ -37,9 +37,9 @@ _TLS_VERSIONS = {
     "TLSv1.2": ssl.TLSVersion.TLSv1_2,
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
-#: Methods that announce the length of their body even if there is none.
 #: How long a connection that is only tried may take.
 _TRY_S = 5.0
+#: Methods that announce the length of their body even if there is none.
 _BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 #: Written by us, or meant for a proxy.
 _OWN_HEADERS = frozenset({b"Host", b"Content-Length", b"Transfer-Encoding", b"Proxy-Authorization"})
@@ -166,12 +166,11 @@ class HttpClient:
         gate = self.address_gate
         visit = gate.visit(domain_of(request.url)) if gate is not None else None
         is_head = request.method == "HEAD"
-        receiver: Receiver = download
         try:
             loss = await self.pool.exchange(
                 request.origin,
                 request.wire,
-                receiver,
+                download,
                 is_head=is_head,
                 may_repeat=is_head or request.method == "GET",
                 deadline_s=asyncio.get_running_loop().time() + (timeout_s or self._timeout_s),

@@ -44,8 +44,7 @@ class Dispatcher:
 
     *failure_page* makes the page of a URL that is settled without a request. *batch* leases are held at most;
     a domain that rests longer than *chain_s* keeps nothing in memory. When all requests fail for *egress_s*,
-    `egress` says so. *on_work* is called when there may be
-    something to take.
+    `egress` says so. *on_work* is called when there may be something to take.
     """
 
     def __init__(

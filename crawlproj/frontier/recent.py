@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.connection import Argument
@@ -25,15 +25,14 @@ _MOST_ARGUMENTS = 300_000
 class RecentAdmissions:
     """The latest calls of `admit_urls`, bounded in time and number."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         #: That of the client as of which all of them are in Redis.
         self._generation = 0
-        self._clock = clock
         self._calls: deque[tuple[float, Call]] = deque()
         self._arguments = 0
 
     def add(self, calls: Sequence[Call]) -> None:
-        now_s = self._clock()
+        now_s = time.monotonic()
         for call in calls:
             self._calls.append((now_s, call))
             self._arguments += len(call[1])

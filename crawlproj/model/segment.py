@@ -70,6 +70,13 @@ class Absent:
             pages[record.host, record.data] += record.pages
         return dict(pages.most_common())
 
+    def lines(self) -> list[str]:
+        """Return a line for each place that the absent segments were written to."""
+        return [
+            f"missing: {pages:,} pages, written to {host or 'an unknown host'}:{data or '?'}"
+            for (host, data), pages in self.origins.items()
+        ]
+
     def sentence(self) -> str:
         """Return what is absent and where it was written; '' if nothing is."""
         if not self.records:

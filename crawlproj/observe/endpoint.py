@@ -43,7 +43,7 @@ _ACCEPT_RETRY_S = 0.1
 #: A process that saved nothing for this many intervals is frozen; a busy one may be late by some seconds.
 _LIVE_INTERVALS = 3
 _LEAST_LIVE_S = 3.0
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Endpoint:
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         text = self.server.answer()
         self.send_response(200)
-        self.send_header("Content-Type", _CONTENT_TYPE)
+        self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

@@ -303,7 +303,7 @@ def patterns(run: str) -> list[str]:
 
 
 def _partition(run: str, partition: int, name: str) -> str:
-    return f"crawl:{{{_tag(run, partition % STRIPES)}}}:p{partition}:{name}"
+    return f"crawl:{{{_tag(run, stripe_of(partition))}}}:p{partition}:{name}"
 
 
 def _page(run: str, stripe: Stripe, name: str) -> str:

@@ -11,7 +11,7 @@ from crawlproj.charts import bar_chart, column_chart, escaped, line_chart, share
 from crawlproj.report.html import WIDTH_PX, date, document, duration, figure, section, size, table, tiles
 from crawlproj.report.tally import Tally
 
-#: RunCounters from Redis, by their names in `status_of`.
+#: Counters from Redis, by their names in `status_of`.
 _RECORD = {
     "admitted": "admitted",
     "fetched": "fetched",

@@ -54,8 +54,8 @@ async def overview_of(run: Run, now_ms: int = 0) -> dict[str, Any]:
         "rules_not_default": sorted(rules.unusual()) if rules else [],
         "rule_changes": list(rules.changes) if rules else [],
         "remaining": status["waiting"] + status["leased"],
-        "pages_per_second": _sum(processes, "shard", "pages_per_s"),
-        "parsed_per_second": _sum(processes, "parser", "pages_per_s"),
+        "pages_per_second": _pages_per_s(processes, "shard"),
+        "parsed_per_second": _pages_per_s(processes, "parser"),
         "memory_bytes": sum(line.get("memory_bytes", 0) for line in alone),
         "open_files": sum(line.get("open_files", 0) for line in alone),
         # It should be running, but no process of it is left.
@@ -157,6 +157,6 @@ def _disks(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"host": host, "free_bytes": room} for host, room in sorted(free.items(), key=lambda one: one[1])]
 
 
-def _sum(processes: list[dict[str, Any]], kind: str, figure: str) -> float:
-    total: float = sum(line.get(figure, 0.0) for line in processes if line["kind"] == kind)
+def _pages_per_s(processes: list[dict[str, Any]], kind: str) -> float:
+    total: float = sum(line.get("pages_per_s", 0.0) for line in processes if line["kind"] == kind)
     return round(total, 1)

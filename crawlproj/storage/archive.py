@@ -6,9 +6,8 @@ import gzip
 from collections.abc import Iterator
 from itertools import islice
 
-from crawlproj.errors import BadSegment
 from crawlproj.storage.export import Output
-from crawlproj.storage.reader import DAMAGE, Places, committed_files
+from crawlproj.storage.reader import Places, committed_files, named_damage
 from crawlproj.storage.row import COLUMNS, PageRow
 from crawlproj.storage.warc import WarcSink, info_record, page_records, records_without_response
 
@@ -36,11 +35,9 @@ def _pages(directory: Places) -> Iterator[tuple[bytes, bool]]:
     """Yield the records of each page, and whether they are all there were."""
     for path, sink in committed_files(directory):
         archive = path.with_name(path.name.removesuffix(sink.suffix) + WarcSink.suffix)
-        try:
+        with named_damage(path):
             if archive.exists():
                 yield from ((records, True) for records, _ in page_records(archive))
             else:
                 rows = (PageRow(**columns) for columns in sink.read(path, COLUMNS))
                 yield from ((records_without_response(row), not row.status) for row in rows)
-        except DAMAGE as exc:
-            raise BadSegment(f"{path} is damaged, or was not written by this program: {exc}") from exc

@@ -9,7 +9,7 @@ import re
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate, islice
@@ -97,13 +97,12 @@ def browse(
     cursor: str = "",
     *,
     within_s: float = 0.7,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Browsed:
     """Return up to *limit* pages, the newest first. Raises BadArgument for a cursor that is not ours.
 
     Pages stored meanwhile are not seen by a search that continues.
     """
-    deadline_s = clock() + within_s
+    deadline_s = time.monotonic() + within_s
     found = Browsed()
     segments = _segments(directory)
     below: int | None = None
@@ -119,7 +118,7 @@ def browse(
     for segment in segments:
         try:
             for start in _search(segment, wanted, limit, below, found):
-                if len(found.lines) >= limit or clock() >= deadline_s:
+                if len(found.lines) >= limit or time.monotonic() >= deadline_s:
                     found.cursor = segment.cursor(start)
                     return found
         except DAMAGE:

@@ -11,7 +11,7 @@ from pathlib import Path
 from crawlproj.model.segment import FileMark, SegmentRecord
 from crawlproj.model.segment_name import segment_of
 from crawlproj.storage.objects import Place, open_file
-from crawlproj.storage.partfile import PART, WITHDRAWN
+from crawlproj.storage.partfile import is_published
 
 #: Where the files of segments are, in the directory of a run; `merges` has the notes of merged ones.
 FOLDERS = ("pages", "items", "merges")
@@ -62,9 +62,8 @@ def check(directories: Sequence[Place], recorded: Mapping[str, SegmentRecord]) -
         (findings.replaced if segment_of(file.name) in replaced else findings.foreign).append(file)
     for name, record in recorded.items():
         if not record.files:
-            present = any(segment_of(Path(path).name) == name for path in places)
-            findings.unmarked += present
-            if present:
+            if any(segment_of(Path(path).name) == name for path in places):
+                findings.unmarked += 1
                 findings.here.add(name)
             continue
         states = [_is_here(places.get(path, []), mark, findings) for path, mark in record.files.items()]
@@ -119,5 +118,5 @@ def _files(directories: Iterable[Place]) -> Iterator[Place]:
             if (directory / folder).is_dir():
                 files: Iterable[Place] = (directory / folder).iterdir()
                 for file in sorted(files, key=str):
-                    if not file.name.startswith(".") and not file.name.endswith((PART, WITHDRAWN)):
+                    if is_published(file.name):
                         yield file

@@ -15,13 +15,12 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from crawlproj.errors import BadSegment
 from crawlproj.model.records import Page
 from crawlproj.model.segment import FileMark
 from crawlproj.storage.jsonl import JsonlFile, lines_of
 from crawlproj.storage.objects import Place, source_of
 from crawlproj.storage.parquet import ParquetFile
-from crawlproj.storage.reader import DAMAGE, Places, committed, folders
+from crawlproj.storage.reader import Places, committed, folders, named_damage
 
 _READ_ROWS = 256
 
@@ -115,10 +114,8 @@ def read_items(directory: Places) -> Iterator[dict[str, Any]]:
     damaged or unknown file.
     """
     for file, sink in committed(folders(directory, "items"), ITEM_SINKS.values()):
-        try:
+        with named_damage(file):
             yield from map(msgspec.json.decode, sink.read(file))
-        except DAMAGE as exc:
-            raise BadSegment(f"{file} is damaged, or was not written by this program: {exc}") from exc
 
 
 def _time_of(page: Page) -> datetime:

@@ -56,6 +56,11 @@ class PartFile:
             os.close(self._fd)
 
 
+def is_published(name: str) -> bool:
+    """Whether a file of this name, in a directory of segments, is one that readers see."""
+    return not name.startswith(".") and not name.endswith((PART, WITHDRAWN))
+
+
 def lock_file(path: Path) -> int | None:
     """Return a descriptor that holds the lock of *path* until it is closed, at the latest by our end.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -15,7 +16,7 @@ from crawlproj.errors import BadArgument, BadSegment
 from crawlproj.model.merge import Merge
 from crawlproj.model.segment_name import merged_ms, note_of, segment_of
 from crawlproj.storage.objects import Place, StorePath, place_of
-from crawlproj.storage.partfile import PART, WITHDRAWN
+from crawlproj.storage.partfile import is_published
 from crawlproj.storage.row import COLUMNS, check_columns
 from crawlproj.storage.sink import SINKS, Sink
 
@@ -28,7 +29,6 @@ _Sink = TypeVar("_Sink", bound=_HasSuffix)
 
 #: Errors of reading a file that is truncated, corrupt, or not ours.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, zlib.error, zstandard.ZstdError, pa.ArrowException)
-
 
 #: A directory or an address in an object store, or several that hold parts of one run.
 Places = str | Place | Sequence[str | Place]
@@ -46,21 +46,30 @@ def read_pages(directory: Places, columns: Sequence[str] | None = None) -> Itera
     chosen = COLUMNS if columns is None else tuple(columns)
     check_columns(chosen)
     for path, sink in committed_files(directory):
-        try:
+        with named_damage(path):
             yield from sink.read(path, chosen)
-        except DAMAGE as exc:
-            raise BadSegment(f"{path} is damaged, or was not written by this program: {exc}") from exc
+
+
+@contextmanager
+def named_damage(file: Place) -> Iterator[None]:
+    """Raise BadSegment, with the name of *file*, for an error of reading it."""
+    try:
+        yield
+    except DAMAGE as exc:
+        raise BadSegment(f"{file} is damaged, or was not written by this program: {exc}") from exc
 
 
 def runs_with(folder: str, data: Iterable[Place]) -> list[str]:
     """Return the names of the runs that have segments in their *folder*, in data directories and stores."""
     runs = {run for place in data if (place / "runs").is_dir() for run in (place / "runs").iterdir()}
     inner = ((run.name, run / folder) for run in runs)
-    return sorted({name for name, files in inner if files.is_dir() and any(map(_is_done, files.iterdir()))})
-
-
-def _is_done(file: Place) -> bool:
-    return not file.name.startswith(".") and not file.name.endswith((PART, WITHDRAWN))
+    return sorted(
+        {
+            name
+            for name, files in inner
+            if files.is_dir() and any(is_published(file.name) for file in files.iterdir())
+        }
+    )
 
 
 def committed_files(directory: Places) -> list[tuple[Place, type[Sink]]]:
@@ -99,7 +108,7 @@ def committed(paths: Iterable[Place], sinks: Collection[type[_Sink]]) -> list[tu
                 best.setdefault(name.removesuffix(sink.suffix), (path / name, sink))
             names -= found
         for name in sorted(names):
-            if not name.endswith((PART, WITHDRAWN)):
+            if is_published(name):
                 raise BadSegment(f"{path / name} is not a segment file; move it out of this directory.")
     merged = [path for path, _ in best.values() if merged_ms(segment_of(path.name)) is not None]
     replaced = frozenset().union(*map(_replaced_by, merged))

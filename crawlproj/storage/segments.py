@@ -68,9 +68,9 @@ class SegmentWriter:
 
     *parser* must be a name no earlier process used in this directory; segments are numbered from 1, or by
     *numbers* that several writers share. *run_id* is different for an earlier run of the same name. *formats*
-    are names of `SINKS`. Items go to *items_directory*, under the same base name. Segments are built in
-    *directory*, and published there or in another *destination*. When a method raises StoreUnavailable,
-    nothing was recorded: `discard`, wait until `check_room` passes, and start again.
+    are names of `SINKS`. Segments are built in *directory*, their items beside it in ``items`` under the same
+    base name, and published there or in another *destination*. When a method raises StoreUnavailable, nothing
+    was recorded: `discard`, wait until `check_room` passes, and start again.
     """
 
     def __init__(
@@ -79,7 +79,6 @@ class SegmentWriter:
         parser: str,
         formats: Sequence[str],
         *,
-        items_directory: Path | None = None,
         run_id: int = 0,
         destination: Destination | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -90,7 +89,7 @@ class SegmentWriter:
         self._parser = parser
         self._run = f"-r{run_id:x}" if run_id else ""
         self._kinds = [SINKS[name] for name in formats]
-        self._items_directory = items_directory or directory.with_name("items")
+        self._items_directory = directory.with_name("items")
         self._item_kinds = item_sinks(formats)
         self._clock = clock
         self._numbers = numbers or count(1)

@@ -23,7 +23,7 @@ import msgspec
 
 from crawlproj.model.records import Page
 from crawlproj.storage.objects import Place, open_file
-from crawlproj.storage.partfile import PartFile
+from crawlproj.storage.partfile import PART, PartFile
 from crawlproj.storage.row import SCHEMA_VERSION, PageRow, decode, encode, pick
 
 _LEVEL = 3
@@ -44,7 +44,7 @@ class WarcSink(PartFile):
 
     def append(self, row: PageRow, page: Page) -> None:
         # In one write, so that a page has all its records or none.
-        records = [] if self.bytes_written else [self._info(page.run)]
+        records = [] if self.bytes_written else [info_record(self.path.name.removesuffix(PART), page.run)]
         record = partial(_record, date=row.fetched_at, url=row.url)
         response = _new_id() if row.status else ""
         if response:
@@ -62,9 +62,6 @@ class WarcSink(PartFile):
             )
         records += _extracted(row, response)
         self.write(b"".join(records))
-
-    def _info(self, run: str) -> bytes:
-        return info_record(self.path.name.removesuffix(".part"), run)
 
     @staticmethod
     def read(path: Place, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
