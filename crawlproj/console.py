@@ -22,7 +22,15 @@ from pkgutil import iter_modules
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crawlproj.errors import EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, CrawlError, Problem
+from crawlproj.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_STORE,
+    EXIT_USAGE,
+    BadArgument,
+    CannotStart,
+    CrawlError,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from crawlproj.config import Config
@@ -195,7 +203,7 @@ class ConsoleCommand:
             self.print_error(f"Cannot use {str(exc.filename)!r}: {exc.strerror}.")
             return EXIT_STORE
         except KeyboardInterrupt:
-            return 130
+            return EXIT_INTERRUPTED
         return code
 
     def _print_problems(self, problems: Sequence[Problem]) -> None:

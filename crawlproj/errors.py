@@ -30,6 +30,8 @@ EXIT_STORE = 8
 EXIT_NOTHING_FETCHED = 9
 #: The run had finished, and there was nothing new to fetch.
 EXIT_FINISHED = 10
+#: Interrupted by a signal; what shells expect of SIGINT: 128 + its number.
+EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import RunCommand, given_settings, no_spider
+from crawlproj.console import RunCommand, given_settings, no_spider, spoken
 from crawlproj.errors import BadArgument, CannotStart, Problem, RedisRefused, RedisUnreachable
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class RuledCommand(RunCommand):
     _obeys = False
     #: Whether what it was given was agreed on before, so that it counts no more.
     is_agreed = False
+
+    def print_notice(self, opts: argparse.Namespace, text: str) -> None:
+        """Print *text*; to stderr if the result is printed as JSON."""
+        print(spoken(text), file=sys.stderr if opts.json else sys.stdout, flush=True)
 
     async def check(
         self,

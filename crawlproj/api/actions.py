@@ -20,7 +20,7 @@ from crawlproj.frontier.scope import Sites
 from crawlproj.frontier.seeds import SeedLines, admit_seeds, judge_seeds
 from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths, RunState
-from crawlproj.model.urls import canonicalise, domain_of
+from crawlproj.model.urls import domain_named
 from crawlproj.runs import Run, processes
 from crawlproj.runs.jobs import JobRecord
 from crawlproj.runs.membership import read_members
@@ -145,11 +145,8 @@ async def release(service: Service, job: str, request: ReleaseRequest) -> dict[s
     run = await service.run_of(job)
     if run is None:
         return {"domains": 0, "urls": 0}
-    parking = Parking(run.client, run.name, run.partitions)
-    # URLs first: those of a parked domain are then released together with it.
     async with run.adding():
-        urls = await parking.release_urls(choice)
-        domains = await parking.release_domains(choice)
+        domains, urls = await Parking(run.client, run.name, run.partitions).release(choice)
     if domains or urls.new:
         await reopen(service, run)
     return {"domains": domains, "urls": urls.new}
@@ -227,8 +224,7 @@ async def _record(service: Service, job: str) -> JobRecord:
 
 
 def _domain(name: str) -> str:
-    """Return the domain of *name*, which may also be a host or a URL."""
     try:
-        return domain_of(canonicalise(name if "://" in name else f"http://{name}/"))
+        return domain_named(name)
     except BadUrl as exc:
         raise bad_field("domains", name, f"{name[:100]!r} is not a domain.", "Use: example.org.") from exc

@@ -20,14 +20,7 @@ from crawlproj.api.lead import Lead
 from crawlproj.api.places import Places, own_settings, parsers_wanted
 from crawlproj.config import Config
 from crawlproj.config.rules import RULES
-from crawlproj.errors import (
-    EXIT_NO_SEEDS,
-    EXIT_RUN_MISMATCH,
-    EXIT_SHARD_TAKEN,
-    EXIT_USAGE,
-    CrawlError,
-    RunMismatch,
-)
+from crawlproj.errors import EXIT_SHARD_TAKEN, CrawlError, RunMismatch
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
@@ -38,6 +31,8 @@ from crawlproj.runs.jobs import JobRecord, JobRecords
 from crawlproj.runs.membership import read_members
 from crawlproj.runs.processes import live_processes, parser_silence_s
 from crawlproj.supervisor import child
+from crawlproj.supervisor.launch import OF_SERVER
+from crawlproj.supervisor.plan import FINAL
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +42,12 @@ _POLL_S = 0.1
 _LEASE_MS = 15_000
 #: How long a supervisor may take until it is seen: it may wait for leftovers of a killed one.
 _APPEAR_S = 90.0
-#: Exit codes that a restart would end with again.
-_FINAL = frozenset({EXIT_USAGE, EXIT_RUN_MISMATCH, EXIT_NO_SEEDS})
 #: So many starts in a row without a minute of life in between, and the job has failed.
 _MOST_STARTS = 5
 _WELL_MS = 60_000
 _MOST_ERROR = 1000
 #: Before the message of a command.
 _PROGRAM = re.compile(r"^crawlproj \w+: ")
-#: What the server alone needs to know.
-_OWN_SETTINGS = ("CRAWL_API_", "CRAWL_JOBS_")
 
 
 @dataclass(slots=True)
@@ -229,7 +220,7 @@ class Starter:
         # Another supervisor holds the run: the one that a killed server started.
         if code == 0 or has_ended or code == EXIT_SHARD_TAKEN:
             return
-        if code in _FINAL or record.starts + 1 >= _MOST_STARTS:
+        if code in FINAL or record.starts + 1 >= _MOST_STARTS:
             await self._fail(
                 record, _last_line(self._output(record.id)) or f"It ended with exit code {code}."
             )
@@ -260,9 +251,7 @@ class Starter:
             words.append(f"--set=CRAWL_JOBS_ON={','.join(self.config.jobs_on)}")
         # A job may be started several times, and is one crawl.
         words.append("--set=SCHEDULER_FLUSH_ON_START=0")
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(_OWN_SETTINGS)
-        }
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_SERVER)}
         command, hidden = child.command("crawlproj", ["launch" if self.places else "run", *words])
         with self._output(record.id).open("wb") as output:
             return subprocess.Popen(
@@ -294,7 +283,7 @@ def run_options(
         if is_new and asked.get(name):
             words += [f"--{name.replace('_', '-')}", str(asked[name])]
     # What was asked for last: the later of two counts.
-    given = {name: value for name, value in settings.items() if not name.startswith(_OWN_SETTINGS)}
+    given = {name: value for name, value in settings.items() if not name.startswith(OF_SERVER)}
     own = own_settings(record) if elsewhere else {}
     for name, value in {**given, **asked.get("settings", {}), **own}.items():
         if is_new or name not in RULES:

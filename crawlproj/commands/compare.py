@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crawlproj.console import given_settings, spoken
-from crawlproj.errors import BadArgument, CrawlError, NoSeeds
+from crawlproj.console import given_settings
+from crawlproj.errors import EXIT_INTERRUPTED, BadArgument, CrawlError, NoSeeds
 from crawlproj.ruled import RuledCommand
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Pages of each crawl of real sites, unless --max-pages says otherwise: they are asked several times.
 _MOST_PAGES = 200
-#: As `scrapy run` when it is interrupted.
-_EXIT_INTERRUPTED = 130
 #: The stem of the names of its runs.
 _STEM = "compare"
 
@@ -87,13 +85,13 @@ class Command(RuledCommand):
         from crawlproj.supervisor.trial import StopSignals
 
         plan = await self._plan(args, opts)
-        self._print(opts, self._notice(plan))
+        self.print_notice(opts, self._notice(plan))
         with StopSignals() as stops:
             async with self.client() as client, self._trials(client, plan, opts) as trials:
                 crawls = await self._crawl_all(client, plan, trials, stops)
         if stops.count:
             self.print_error("interrupted; nothing was compared.")
-            return _EXIT_INTERRUPTED
+            return EXIT_INTERRUPTED
         sentences = [*verdict(crawls, os.cpu_count() or 1), *plan.referees]
         self._show(plan, crawls, sentences, opts)
         return 0
@@ -162,7 +160,7 @@ class Command(RuledCommand):
             deleted = [trial for trial in trials if not keeps and await delete_trial(client, config, trial)]
             left = [trial.run for trial in trials if trial not in deleted and self._is_there(trial)]
             for run in left:
-                self._print(opts, f"kept run {run}; to delete it: scrapy runs --delete {run} --pages")
+                self.print_notice(opts, f"kept run {run}; to delete it: scrapy runs --delete {run} --pages")
 
     def _is_there(self, trial: Trial) -> bool:
         from crawlproj.model.run import RunPaths
@@ -285,9 +283,6 @@ class Command(RuledCommand):
             return
         print("\n".join(["", *aligned(table_of(crawls), left=[0]), "", *sentences, "", str(plan.output)]))
 
-    def _print(self, opts: argparse.Namespace, text: str) -> None:
-        print(spoken(text), file=sys.stderr if opts.json else sys.stdout, flush=True)
-
 
 def _shards_from(text: str) -> list[int]:
     counts = [int(word) if word.isdecimal() else 0 for word in text.split(",")]
@@ -300,10 +295,7 @@ def _judge(simweb: SimwebProcess, plan: _Plan, outcome: Outcome) -> str:
     """Return what the log of the simulated web says of a crawl."""
     referee = simweb.referee()
     delay_ms = float(plan.settings["DOWNLOAD_DELAY"]) * 1000
-    verdict = referee.verdict(
-        min_gap_ms=lambda domain: referee.required_gap_ms(domain, delay_ms),
-        complete=outcome.status["state"] == "finished",
-    )
+    verdict = referee.verdict(min_gap_ms=delay_ms, complete=outcome.status["state"] == "finished")
     facts = "; ".join(verdict.report().splitlines())
     return f"the simulated web's own log {'agrees' if verdict.ok else 'disagrees'}: {facts}."
 

@@ -21,16 +21,13 @@ from crawlproj.supervisor.launch import (
     plan_jobs,
     schedule_jobs,
 )
-from crawlproj.supervisor.plan import amount_from
+from crawlproj.supervisor.plan import LIMITS, limits_from
 from crawlproj.supervisor.progress import scope_phrase, start_phrase
 from crawlproj.supervisor.restart import restart
 from crawlproj.supervisor.scrapyd import ScrapydError, ScrapydServer
 
 if TYPE_CHECKING:
     from crawlproj.frontier.seeds import SeedSource
-
-
-_LIMITS = ("pages", "seconds", "bytes")
 
 
 class Command(RuledCommand):
@@ -55,7 +52,7 @@ class Command(RuledCommand):
         )
         parser.add_argument("--shards", type=int, default=2, metavar="N", help="fetch processes (default 2)")
         parser.add_argument("--parsers", type=int, default=1, metavar="N", help="parse processes (default 1)")
-        for name in _LIMITS:
+        for name in LIMITS:
             parser.add_argument(
                 f"--max-{name}", metavar="N", help=f"stop after N {name} in total; 0: no limit"
             )
@@ -152,8 +149,7 @@ class Command(RuledCommand):
             if not counters.admitted:
                 raise no_seeds
             await run.set_shards(opts.shards)
-            limits = {name: getattr(opts, f"max_{name}") for name in _LIMITS}
-            await set_limits(run, {name: amount_from(f"max-{name}", n, 0) for name, n in limits.items()})
+            await set_limits(run, limits_from(opts))
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()
             sites = await list_sites(client, name, run.partitions)

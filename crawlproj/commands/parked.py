@@ -80,10 +80,8 @@ URLs of the same shape as traps; trap counts start from zero when a shard restar
             _print_table(aligned(table, range(3)), url_count - len(urls))
 
     async def _release(self, run: Run, parking: Parking, choice: Choice, opts: argparse.Namespace) -> None:
-        # URLs first: those of a parked domain are then released together with it.
         async with run.adding():
-            urls = await parking.release_urls(choice)
-            domains = await parking.release_domains(choice)
+            domains, urls = await parking.release(choice)
         if domains or urls.new:
             await run.reopen()
         if opts.json:
@@ -112,11 +110,10 @@ def _choice(opts: argparse.Namespace) -> Choice:
 
 
 def _domain(name: str) -> str:
-    """Return the domain of *name*, which may also be a host or a URL."""
-    from crawlproj.model.urls import canonicalise, domain_of
+    from crawlproj.model.urls import domain_named
 
     try:
-        return domain_of(canonicalise(name if "://" in name else f"http://{name}/"))
+        return domain_named(name)
     except BadUrl as exc:
         raise BadArgument(f"--domain {name!r} is not a domain; expected something like example.org.") from exc
 

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -264,14 +263,14 @@ class Command(RuledCommand):
                     referee = simweb.referee()
         if result.code == 0 and result.status["state"] == RunState.FINISHED:
             delay_ms = float(spec.settings["DOWNLOAD_DELAY"]) * 1000
-            verdict = referee.verdict(min_gap_ms=lambda domain: referee.required_gap_ms(domain, delay_ms))
+            verdict = referee.verdict(min_gap_ms=delay_ms)
             result.status["referee"] = verdict.report()
             agrees = (
                 f"The simulated web's own log agrees: all {len(referee.expected):,} pages that had to be "
                 "fetched were, none of them twice, and robots.txt and delays were kept."
             )
             differs = f"The simulated web's own log disagrees: {verdict.report()}"
-            self._print(opts, agrees if verdict.ok else differs)
+            self.print_notice(opts, agrees if verdict.ok else differs)
             result = replace(result, code=0 if verdict.ok else 1)
         return result
 
@@ -287,9 +286,9 @@ class Command(RuledCommand):
             if (opts.restart or flushes) and (earlier := await restart(client, spec.run, config)):
                 see = f"to see it: scrapy {'items' if opts.spider else 'pages'} --run {earlier.run}"
                 kept = f"what it had stored is kept in {earlier.directory}, {see}"
-                self._print(opts, f"run {spec.run} begins again; {kept}")
+                self.print_notice(opts, f"run {spec.run} begins again; {kept}")
             elif not spec.joins:
-                await release_failed(client, spec.run, partial(self._print, opts))
+                await release_failed(client, spec.run, partial(self.print_notice, opts))
             yield membership
 
     async def _crawl(
@@ -302,7 +301,7 @@ class Command(RuledCommand):
 
         run = await self.open_run(client, spec.run, spec.shards)
         run.watch()
-        say = partial(self._print, opts)
+        say = partial(self.print_notice, opts)
         terms = await self._agree(run, opts, spec, say)
         config, spider = terms.config, terms.rules.spider
         count = await self.admit_seeds(run, spec.sources)
@@ -346,7 +345,7 @@ class Command(RuledCommand):
             raise RunFinished(run.name, spider)
         if result.failure is None:
             status["pages_elsewhere"] = await pages_elsewhere(run, paths)
-            self._print(opts, summary_of(status, joined=membership.had_company))
+            self.print_notice(opts, summary_of(status, joined=membership.had_company))
             if result.code == 0 and ended_fruitless(status):
                 result = replace(result, code=EXIT_NOTHING_FETCHED)
         return result
@@ -380,11 +379,8 @@ class Command(RuledCommand):
             raise CannotStart(problems)
         async with self.found_run(opts) as run:
             changes = await change_run(run, self.config(), settings.keys(), limits_from(opts))
-        self._print(opts, f"run {run.name}: {'; '.join(changes) or 'nothing to change'}")
+        self.print_notice(opts, f"run {run.name}: {'; '.join(changes) or 'nothing to change'}")
         return 0
-
-    def _print(self, opts: argparse.Namespace, text: str) -> None:
-        print(spoken(text), file=sys.stderr if opts.json else sys.stdout, flush=True)
 
 
 def _no_seeds(run: str) -> NoSeeds:

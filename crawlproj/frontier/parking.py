@@ -128,6 +128,12 @@ class Parking:
             )
         return latest, total
 
+    async def release(self, choice: Choice) -> tuple[int, Admitted]:
+        """Release parked domains and trapped URLs. Returns how many domains, and what became of the URLs."""
+        # URLs first: those of a parked domain are then released together with it.
+        urls = await self.release_urls(choice)
+        return await self.release_domains(choice), urls
+
     async def release_domains(self, choice: Choice) -> int:
         """Release parked domains, each after its delay. Returns how many."""
         released = 0

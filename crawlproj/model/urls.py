@@ -251,6 +251,11 @@ def domain_of(url: str) -> str:
     return domain_of_host(host_of(url))
 
 
+def domain_named(text: str) -> str:
+    """Return the domain of what a person wrote: a domain, a host or a URL. Raises BadUrl."""
+    return domain_of(canonicalise(text if "://" in text else f"http://{text}/"))
+
+
 def fingerprint(url: str) -> int:
     """Return the 63-bit number that stands for a canonical URL in `seen`.
 

@@ -23,7 +23,7 @@ class Closing:
     def begin(self, reason: str) -> None:
         """Close the spider, now or once it is open; until then, the first reason counts."""
         if self._is_open:
-            self._task = asyncio.create_task(self._close(reason), name="close spider")
+            self._task = asyncio.create_task(close_spider(self._crawler, reason), name="close spider")
         else:
             self._reason = self._reason or reason
 
@@ -32,7 +32,9 @@ class Closing:
         if self._reason:
             raise CloseSpider(self._reason)
 
-    async def _close(self, reason: str) -> None:
-        engine = self._crawler.engine
-        if engine is not None and engine.spider is not None:
-            await engine.close_spider_async(reason=reason)
+
+async def close_spider(crawler: Crawler, reason: str) -> None:
+    """Close the spider of *crawler*, unless it is closed already."""
+    engine = crawler.engine
+    if engine is not None and engine.spider is not None:
+        await engine.close_spider_async(reason=reason)

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError
 from crawlproj.shard import seams
+from crawlproj.shard.closing import close_spider
 from crawlproj.shard.context import PageSpider, find_context
 
 if TYPE_CHECKING:
@@ -78,12 +79,8 @@ class InlineParser:
             logger.error("the parser failed", exc_info=error)
         logger.error("stopping the shard because its parser failed: %s", error)
         seams.exit_with(error.exit_code if isinstance(error, CrawlError) else 1)
-        self._closing = asyncio.create_task(self._close_spider(), name="close spider")
-
-    async def _close_spider(self) -> None:
-        engine = self._crawler.engine
-        if engine is not None and engine.spider is not None:
-            await engine.close_spider_async(reason="parser_failed")
+        closing = close_spider(self._crawler, "parser_failed")
+        self._closing = asyncio.create_task(closing, name="close spider")
 
 
 def parses_inline(spider: Spider, config: Config) -> bool:

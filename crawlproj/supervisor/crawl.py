@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crawlproj.config import Config
-from crawlproj.errors import CrawlError, RunMismatch, SetBack
+from crawlproj.errors import EXIT_INTERRUPTED, CrawlError, RunMismatch, SetBack
 from crawlproj.observe import logs
 from crawlproj.redisio.stripes import read_page_queue
 from crawlproj.runs import Leader, Run, RunMap, RunState, status_of
@@ -37,8 +37,6 @@ from crawlproj.supervisor.view import View
 
 logger = logging.getLogger(__name__)
 
-#: 128 + SIGINT, as shells expect.
-EXIT_INTERRUPTED = 130
 _POLL_S = 1.0
 #: How often the leader checks the limits.
 _LEAD_EVERY_S = 3.0

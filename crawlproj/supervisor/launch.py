@@ -28,7 +28,7 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE,
 )
 #: Settings of `scrapy serve`, tokens among them.
-_OF_SERVER = ("CRAWL_API_", "CRAWL_JOBS_")
+OF_SERVER = ("CRAWL_API_", "CRAWL_JOBS_")
 #: How long a job may take beyond its time to drain.
 _GRACE_S = 15.0
 
@@ -80,7 +80,7 @@ def job_settings(
     """
     _refuse_secrets(config, given)
     settings = {
-        name: value for name, value in given.items() if name not in RULES and not name.startswith(_OF_SERVER)
+        name: value for name, value in given.items() if name not in RULES and not name.startswith(OF_SERVER)
     }
     settings.pop("REDIS_URL", None)
     host = urlsplit(config.redis_url).hostname if config.redis_url else None

@@ -19,7 +19,7 @@ _WELL_S = 60.0
 #: How often a supervisor looks at its run, as a share of the age of the run, and at most how often.
 _LOOK_SHARE, _LEAST_LOOK_S = 0.2, 0.3
 #: Limits stored with the run: --max-...
-_LIMITS = ("pages", "seconds", "bytes")
+LIMITS = ("pages", "seconds", "bytes")
 #: What a supervisor gives to its shards.
 _SHARD_ARGUMENTS = frozenset({"shard", "shards", "run"})
 _COUNT = re.compile(r"(\d{1,4})(\.\.(\d{1,4})?)?")
@@ -76,7 +76,7 @@ def amount_from(option: str, text: str | None, least: int) -> int | None:
 
 def limits_from(options: object) -> dict[str, int | None]:
     """Read ``--max-pages`` and the other limits that are stored with the run."""
-    return {name: amount_from(f"max-{name}", getattr(options, f"max_{name}"), 0) for name in _LIMITS}
+    return {name: amount_from(f"max-{name}", getattr(options, f"max_{name}"), 0) for name in LIMITS}
 
 
 @dataclass(slots=True)
