@@ -22,18 +22,11 @@ from pkgutil import iter_modules
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from crawlproj.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_STORE,
-    EXIT_USAGE,
-    BadArgument,
-    CannotStart,
-    CrawlError,
-    Problem,
-)
+from crawlproj.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_USAGE, BadArgument, CannotStart, CrawlError
 
 if TYPE_CHECKING:
     from crawlproj.config import Config
+    from crawlproj.errors import Problem
     from crawlproj.redisio.client import RedisClient
     from crawlproj.runs import Run
 
@@ -264,8 +257,7 @@ class RunCommand(ConsoleCommand):
     def _read_config(self) -> tuple[Config, list[Problem]]:
         from crawlproj.config import read_config
 
-        settings = self.settings
-        return read_config(settings if isinstance(settings, dict) else settings.copy_to_dict())
+        return read_config(self.settings if isinstance(self.settings, dict) else self.settings.copy_to_dict())
 
     def run_name(self, opts: argparse.Namespace) -> str:
         from crawlproj.redisio.keys import check_run_name
