@@ -21,16 +21,13 @@ from crawlproj.redisio.stripes import read_page_counters
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import unfinished
+from tests.powercut import PowerCut
 
 RUN = "web"
 PARTITIONS = 16
 URLS = [f"http://a.test/{number}" for number in range(24)]
 #: Four of the sixteen, six pages each.
 STRIPES = (0, 5, 6, 15)
-
-
-class PowerCut(Exception):
-    pass
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -58,6 +59,15 @@ def wait_until(condition: Callable[[], Any], what: str, within_s: float = PATIEN
         assert time.monotonic() < deadline, f"waited {within_s:g} s in vain until {what}"
         time.sleep(0.05)
     return value
+
+
+def error_lines(log: str) -> list[str]:
+    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]
+
+
+def summary_of(process: Process) -> Any:
+    """Return what `scrapy run --json` printed last."""
+    return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
 
 
 WARM = WarmPython()

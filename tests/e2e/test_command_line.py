@@ -33,6 +33,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 from crawlproj.runs.record import KEYS_VERSION
+from tests.e2e.conftest import error_lines
 from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
@@ -620,10 +621,6 @@ def test_a_command_whose_reader_has_seen_enough_ends_quietly(
     os.close(writable)
 
     assert (status.returncode, status.stderr) == (128 + signal.SIGPIPE, "")
-
-
-def error_lines(log: str) -> list[str]:
-    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]
 
 
 @pytest.fixture

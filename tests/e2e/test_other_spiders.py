@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from crawlproj.errors import EXIT_NOTHING_FETCHED
+from tests.e2e.conftest import error_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -422,7 +423,3 @@ class Mine(Spider):
 
     [line] = error_lines(process.log)
     assert "no seed could be fetched: connection_refused, 1 time: nothing listens there" in line
-
-
-def error_lines(log: str) -> list[str]:
-    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]

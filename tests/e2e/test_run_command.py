@@ -20,7 +20,7 @@ import pytest
 from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN, EXIT_STORE
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PROJECT
+from tests.e2e.conftest import PROJECT, summary_of
 from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
@@ -31,10 +31,6 @@ Scrapy = Callable[..., Any]
 
 def run_simweb(scrapy: Scrapy, data: Path, domains: int = 6) -> Any:
     return scrapy("run", "--simweb", str(domains), "--json", "--data", str(data), DOWNLOAD_DELAY="0.1")
-
-
-def summary_of(process: Any) -> Any:
-    return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
 
 
 def test_one_command_crawls_a_simulated_web_to_the_referees_content(scrapy: Scrapy, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from crawlproj.errors import EXIT_USAGE
 from crawlproj.storage import read_pages
+from tests.e2e.conftest import error_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -473,7 +474,3 @@ def test_spiders_of_other_people_are_guarded_as_well(
     assert f'"url": "{echo.url}/ok", "got": 200' in out.read_text()
     assert out.read_text().count('"got": 200') == 1
     assert {seen.headers["User-Agent"] for seen in echo.log} == {f"crawlproj/0.1 (+{CONTACT})"}
-
-
-def error_lines(log: str) -> list[str]:
-    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import scrapy_redis.scheduler
 
 from crawlproj.redisio import keys
 from crawlproj.scheduler import Scheduler
+from tests.e2e.conftest import error_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -199,7 +199,3 @@ def test_without_persist_a_finished_run_leaves_no_key_and_an_interrupted_one_all
     assert after_interrupt > 0
     assert ask(empty_redis_url, "DBSIZE") == 0
     assert sorted(int(seen.path[1:]) for seen in echo.asked()) == list(range(12))
-
-
-def error_lines(log: str) -> list[str]:
-    return [line for line in log.splitlines() if re.search(r"\] (ERROR|CRITICAL): ", line)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -17,7 +16,7 @@ from crawlproj.errors import EXIT_FENCED, EXIT_RUN_MISMATCH
 from crawlproj.redisio import keys
 from crawlproj.simweb.spec import WorldSpec
 from tests.conftest import RedisServer
-from tests.e2e.conftest import Crew, Process, ask_redis, wait_until
+from tests.e2e.conftest import Crew, Process, ask_redis, summary_of, wait_until
 from tests.processes import PARSER, SHARD, children_of, is_alive, title_of
 
 pytestmark = pytest.mark.e2e
@@ -31,10 +30,6 @@ LONGER = WorldSpec(seed=4, domains=16, pages_per_domain=60, size_spread=0.0, thr
 
 def run(crew: Crew, *arguments: str) -> Process:
     return crew.scrapy("run", str(crew.seeds_file), "--json", *arguments, name="run")
-
-
-def summary_of(process: Process) -> Any:
-    return json.loads(re.findall(r"^\{.*\}$", process.log, re.MULTILINE)[-1])
 
 
 def processes_of(crew: Crew) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +38,7 @@ from crawlproj.shard.fetch import Fetcher
 from crawlproj.shard.results import Results
 from crawlproj.shard.robotstxt import RobotsTxt
 from crawlproj.shard.stock import write_robots
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.waiting import due_of
 
 AGENT = "crawlproj"
@@ -57,13 +56,6 @@ LIMITS = FeedLimits(
 )
 #: Too long to end during a test.
 LONG = replace(LIMITS, shard_lease_s=30.0)
-
-
-async def until(condition: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 @dataclass

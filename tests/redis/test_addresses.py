@@ -15,8 +15,8 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.answers import ScriptError
 from crawlproj.redisio.client import RedisClient
 from tests.conftest import RedisServer
+from tests.patience import until
 from tests.redis.conftest import RUN
-from tests.redis.shards import until
 
 IP = "192.0.2.1"
 OTHER_IP = "192.0.2.2"

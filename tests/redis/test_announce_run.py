@@ -15,6 +15,7 @@ from crawlproj.model.records import Candidate, Lease, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
+from tests.clock import Clock
 from tests.patience import PATIENCE_S
 
 SILENT_S = 10.0
@@ -54,14 +55,6 @@ class RunBeside:
 
 
 MakeRun = Callable[..., Awaitable[RunBeside]]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from crawlproj.redisio.client import CONNECTIONS, RedisClient
 from crawlproj.redisio.connection import redact
 from crawlproj.redisio.scripts import BadScript, Scripts
 from tests.loopclock import LoopClock
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.ports import HeldPorts
 
 LUA = {
@@ -67,15 +67,6 @@ async def scripted(open_client: OpenClient, redis_url: str) -> RedisClient:
     client = await open_client(redis_url)
     await client.command("FLUSHDB")
     return client
-
-
-async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            result = condition()
-            if result if isinstance(result, bool) else await result:
-                return
-            await asyncio.sleep(0.005)
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:

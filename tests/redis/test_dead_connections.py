@@ -14,7 +14,7 @@ import pytest
 from crawlproj.redisio import retry
 from crawlproj.redisio.client import RedisClient
 from tests.chaos.proxy import Proxy
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops the packets of one socket")
 
@@ -58,14 +58,6 @@ async def link(
     link = Link(tmp_path, server.url, f"redis://127.0.0.1:{await proxy.start()}", proxy)
     yield link
     await link.close()
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 Call = Callable[[RedisClient], Awaitable[Any]]

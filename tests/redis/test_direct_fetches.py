@@ -12,7 +12,8 @@ from crawlproj.download.client import client_of
 from crawlproj.frontier.gate import RobotsFetch
 from crawlproj.model.records import Lease, Outcome, Settlement
 from crawlproj.shard.direct import DirectFetches
-from tests.redis.shards import LONG, Shard, Shards, sites, until
+from tests.patience import until
+from tests.redis.shards import LONG, Shard, Shards, sites
 
 
 class Fetches:

@@ -29,7 +29,7 @@ from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run, RunState
 from crawlproj.shard.requests import SETTLEMENT
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.redis.shards import (
     LIMITS,
     LONG,
@@ -40,7 +40,6 @@ from tests.redis.shards import (
     ready_in_s,
     rules_of,
     sites,
-    until,
 )
 
 # -- work comes and goes --

@@ -18,6 +18,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run, RunState
 from tests.conftest import RedisServer
+from tests.patience import until
 from tests.redis.shards import (
     LIMITS,
     LONG,
@@ -28,7 +29,6 @@ from tests.redis.shards import (
     ready_in_s,
     rules_of,
     sites,
-    until,
 )
 from tests.waiting import due_of, lanes_of
 

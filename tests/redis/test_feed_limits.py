@@ -13,8 +13,8 @@ from crawlproj.politeness.pacing import Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Leader, Limits, RunCounters, RunState
-from tests.patience import PATIENCE_S
-from tests.redis.shards import LIMITS, LONG, Shard, Shards, rules_of, sites, until
+from tests.patience import PATIENCE_S, until
+from tests.redis.shards import LIMITS, LONG, Shard, Shards, rules_of, sites
 
 
 class Crawl:

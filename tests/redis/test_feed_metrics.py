@@ -7,7 +7,8 @@ from crawlproj.model.extra import Extra
 from crawlproj.model.records import Candidate
 from crawlproj.politeness.pacing import DelayRules, Ending, Trouble
 from crawlproj.politeness.robots import RobotsCache
-from tests.redis.shards import Shards, rules_of, sites, until
+from tests.patience import until
+from tests.redis.shards import Shards, rules_of, sites
 
 
 async def test_answers_are_counted_and_errors_by_their_reason(shards: Shards) -> None:

@@ -17,7 +17,8 @@ from crawlproj.model.records import Outcome, Settlement
 from crawlproj.politeness.pacing import DelayRules, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.shard.requests import SETTLEMENT
-from tests.redis.shards import LONG, Shard, Shards, ready_in_s, rules_of, until
+from tests.patience import until
+from tests.redis.shards import LONG, Shard, Shards, ready_in_s, rules_of
 
 QUICK = DelayRules(0.0, backoff_s=0.01, max_backoff_s=0.1, give_up=3, parked_s=600.0)
 IP = "192.0.2.1"

@@ -17,9 +17,9 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Leader, Limits
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.redis.setbacks import Backup
-from tests.redis.shards import LIMITS, LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, sites, until
+from tests.redis.shards import LIMITS, LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, sites
 
 NUMBER = keys.shard(RUN, 0)
 #: Longer than a test takes.

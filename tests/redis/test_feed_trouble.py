@@ -15,8 +15,8 @@ from crawlproj.politeness.pacing import DelayRules, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import pairs
-from tests.patience import PATIENCE_S
-from tests.redis.shards import LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, rules_of, until
+from tests.patience import PATIENCE_S, until
+from tests.redis.shards import LONG, PARTITIONS, RUN, Shard, Shards, ready_in_s, rules_of
 from tests.waiting import lanes_of
 
 #: Quick to give up, and parked for longer than a test takes.

@@ -18,7 +18,8 @@ from crawlproj.pages.envelope import unpack
 from crawlproj.politeness.pacing import DelayRules, Ending
 from crawlproj.politeness.robots import RobotsCache
 from crawlproj.redisio import keys
-from tests.redis.shards import LONG, RUN, Shard, Shards, ready_in_s, sites, until
+from tests.patience import until
+from tests.redis.shards import LONG, RUN, Shard, Shards, ready_in_s, sites
 
 HTML = {b"Content-Type": [b"text/html"]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 RUN = "web"
 #: Tries all ways to split a long row of letters, which takes for ever.
@@ -41,12 +41,6 @@ async def parser_of(redis_url: str, tmp_path: Path) -> AsyncIterator[Callable[..
     yield start
     for parser in started:
         await parser.leave()
-
-
-async def wait_until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110  # what happens, happens in Redis
-            await asyncio.sleep(0.01)
 
 
 async def put(client: RedisClient, *bodies: str) -> set[str]:
@@ -79,7 +73,7 @@ async def test_it_drains_the_whole_queue_once_its_shard_has_left(
 ) -> None:
     urls = await put(client, *["<p>words"] * 300)
     parser = parser_of()
-    await wait_until(PageQueue(client, RUN).parsers)
+    await until(PageQueue(client, RUN).parsers)
 
     await parser.drain()
 
@@ -98,7 +92,7 @@ async def test_what_it_has_no_time_for_stays_in_the_queue(
     async def has_begun() -> bool:
         return await PageQueue(client, RUN).length() < len(urls)
 
-    await wait_until(has_begun)
+    await until(has_begun)
 
     await parser.drain()
 
@@ -114,7 +108,7 @@ async def test_it_continues_while_its_shard_is_alive_though_the_queue_is_empty(
 ) -> None:
     first = await put(client, "<p>words")
     parser = parser_of(CRAWL_SEGMENT_SECONDS=0.1)
-    await wait_until(PageQueue(client, RUN).segments)
+    await until(PageQueue(client, RUN).segments)
 
     more = await put(client, "<p>words", "<p>more")
     await parser.drain()
@@ -134,7 +128,7 @@ async def test_one_that_hangs_over_a_page_is_left_with_force_and_its_pages_come_
     async def is_taken() -> bool:
         return not await PageQueue(client, RUN).length()
 
-    await wait_until(is_taken)
+    await until(is_taken)
 
     # Its page would take longer.
     async with asyncio.timeout(PATIENCE_S):

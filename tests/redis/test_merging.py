@@ -42,6 +42,7 @@ from crawlproj.storage.partfile import PartFile
 from crawlproj.storage.query import QueryResult
 from crawlproj.supervisor import compaction
 from crawlproj.supervisor.compaction import Compacted, Compaction
+from tests.powercut import PowerCut
 from tests.redis.setbacks import Backup
 
 RUN = "web"
@@ -49,10 +50,6 @@ TARGET_BYTES = 1 << 20
 DOMAINS = ("b.test", "c.test", "a.test")
 #: Pages of a segment, and segments.
 EACH, SEGMENTS = 3, 4
-
-
-class PowerCut(BaseException):
-    """Stands for the end of the process: nothing catches it."""
 
 
 @dataclass

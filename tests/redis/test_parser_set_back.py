@@ -21,7 +21,7 @@ from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.redis.setbacks import Backup
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
@@ -82,14 +82,6 @@ class Parsers:
     def files(self, pattern: str) -> list[str]:
         return sorted(path.name for path in self.pages.glob(pattern))
 
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                found = condition()
-                if await found if asyncio.iscoroutine(found) else found:
-                    return
-                await asyncio.sleep(0.005)
-
     async def links(self) -> int:
         """How many URLs the frontier has got."""
         return (await Run(self.client, RUN, PARTITIONS).read_counters()).admitted
@@ -120,13 +112,11 @@ async def test_an_open_segment_is_abandoned_and_its_pages_are_stored_once_with_t
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     parser = await parsers.start("p")
-    await parsers.until(lambda: parser._intakes.rows == 3)
+    await until(lambda: parser._intakes.rows == 3)
     assert await parsers.links() == 3
 
     await backup.restore()
-    await parsers.until(
-        lambda: parser._intakes[None].segment.name.endswith("-000002") and parser._intakes.rows == 3
-    )
+    await until(lambda: parser._intakes[None].segment.name.endswith("-000002") and parser._intakes.rows == 3)
     await parsers.finish()
 
     assert parsers.stored() == URLS
@@ -140,12 +130,12 @@ async def test_a_published_segment_that_redis_lost_is_withdrawn_and_its_pages_ar
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     await parsers.start("p", CRAWL_SEGMENT_PAGES=1)
-    await parsers.until(parsers.records)
-    await parsers.until(lambda: parsers.stored() == URLS)
+    await until(parsers.records)
+    await until(lambda: parsers.stored() == URLS)
     lost = parsers.files("*.parquet")
 
     await backup.restore()
-    await parsers.until(lambda: parsers.files("*.withdrawn"))
+    await until(lambda: parsers.files("*.withdrawn"))
     await parsers.finish()
 
     assert parsers.files("*.withdrawn") == [f"{name}.withdrawn" for name in lost]
@@ -158,7 +148,7 @@ async def test_a_segment_that_a_dead_parser_published_in_the_lost_time_is_withdr
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     await parsers.start("dead", CRAWL_SEGMENT_PAGES=1)
-    await parsers.until(lambda: parsers.stored() == URLS)
+    await until(lambda: parsers.stored() == URLS)
     await parsers.kill()
 
     await backup.restore()
@@ -175,7 +165,7 @@ async def test_a_parser_whose_registration_was_lost_stores_its_pages_once_though
     await put(bystander, URLS)
     backup = await Backup.of(bystander)
     living = await parsers.start("living")
-    await parsers.until(lambda: living._intakes.rows == 3)
+    await until(lambda: living._intakes.rows == 3)
     [part] = parsers.files("*.part")
 
     await backup.restore()
@@ -212,8 +202,8 @@ async def test_what_is_stored_stays_when_the_whole_run_is_gone(
 ) -> None:
     await put(bystander, URLS[:1])
     parser = await parsers.start("p", CRAWL_SEGMENT_PAGES=1)
-    await parsers.until(parsers.records)
-    await parsers.until(lambda: parsers.stored() == URLS[:1])
+    await until(parsers.records)
+    await until(lambda: parsers.stored() == URLS[:1])
     run, before = Run(bystander, RUN, PARTITIONS), parser._heartbeat_s
 
     if how == "deleted":
@@ -222,7 +212,7 @@ async def test_what_is_stored_stays_when_the_whole_run_is_gone(
     else:
         await Backup(bystander, {}).restore()
     # It starts over, with a heartbeat.
-    await parsers.until(lambda: parser._heartbeat_s > before)
+    await until(lambda: parser._heartbeat_s > before)
     await parsers.finish()
 
     assert parsers.stored() == URLS[:1]
@@ -233,7 +223,7 @@ async def test_a_parser_leaves_the_pages_of_another_run_of_its_name_alone(
 ) -> None:
     await put(bystander, URLS[:1])
     await parsers.start("p", CRAWL_SEGMENT_PAGES=1)
-    await parsers.until(parsers.records)
+    await until(parsers.records)
 
     await bystander.command("HSET", keys.run_record(RUN), "created_ms", 7)
     await put(bystander, URLS[1:])
@@ -308,6 +298,6 @@ async def test_a_parser_that_starts_leaves_alone_what_another_publishes_meanwhil
     monkeypatch.setattr(PageQueue, "segments", read_then_publish)
 
     await parsers.start("p")
-    await parsers.until(lambda: not parsers.files("*.part"))
+    await until(lambda: not parsers.files("*.part"))
 
     assert parsers.files("*") == [f"busy-r{run.created_ms:x}-000001.parquet"]

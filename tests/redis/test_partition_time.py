@@ -10,7 +10,8 @@ from crawlproj.frontier.frontier import Frontier, Hold, Taken
 from crawlproj.model.records import Candidate, Outcome, Settlement
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
-from tests.redis.shards import LIMITS, PARTITIONS, RUN, Shards, until
+from tests.patience import until
+from tests.redis.shards import LIMITS, PARTITIONS, RUN, Shards
 
 HOUR_MS = 3_600_000
 META = keys.meta(RUN, 0)

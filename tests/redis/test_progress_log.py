@@ -7,21 +7,15 @@ import logging
 import pytest
 
 from crawlproj.shard.background import ProgressLog
+from tests.clock import Clock
 from tests.redis.shards import Shards
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 async def test_a_line_has_the_rate_of_the_time_since_the_one_before(
     shards: Shards, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "crawlproj.shard.background")
-    shard, clock = await shards.open(), Clock()
+    shard, clock = await shards.open(), Clock(100.0)
     stats = shard.crawler().stats
     assert stats is not None
     progress = ProgressLog(shard.feed, stats, clock)

@@ -10,7 +10,8 @@ from crawlproj.download.client import Answer, HttpRequest
 from crawlproj.download.guard import AddressRefusedError
 from crawlproj.politeness.pacing import DelayRules
 from crawlproj.politeness.robots import RobotsCache
-from tests.redis.shards import LONG, Shard, Shards, until
+from tests.patience import until
+from tests.redis.shards import LONG, Shard, Shards
 
 PAGE = Answer(200, {b"Content-Type": [b"text/html"]}, b"<p>text")
 FORBIDS_X = Answer(200, {}, b"User-agent: *\nDisallow: /x\n")

@@ -10,8 +10,8 @@ from crawlproj.politeness.pacing import DelayRules
 from crawlproj.politeness.robots import KnownRules, RobotsCache
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
-from tests.patience import PATIENCE_S
-from tests.redis.shards import LONG, PARTITIONS, RUN, Shards, rules_of, until
+from tests.patience import PATIENCE_S, until
+from tests.redis.shards import LONG, PARTITIONS, RUN, Shards, rules_of
 
 PAGE, LINK = "https://a.test/", "https://b.test/"
 

@@ -24,7 +24,8 @@ from crawlproj.runs import Run
 from crawlproj.runs.leader import Leader
 from crawlproj.storage import read_pages
 from tests.conftest import RedisServer
-from tests.redis.shards import LONG, PARTITIONS, RUN, QueueLimits, Shard, Shards, sites, until
+from tests.patience import until
+from tests.redis.shards import LONG, PARTITIONS, RUN, QueueLimits, Shard, Shards, sites
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
 

@@ -15,7 +15,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from crawlproj.errors import SetBack
 from crawlproj.redisio.answers import ScriptError
 from crawlproj.redisio.client import CONNECTIONS, RedisClient
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.ports import HeldPorts
 from tests.redis.setbacks import Backup
 
@@ -60,15 +60,6 @@ async def disconnect(bystander: RedisClient) -> None:
 
 async def use_all_connections(client: RedisClient) -> None:
     await asyncio.gather(*(client.command("PING") for _ in range(3 * CONNECTIONS)))
-
-
-async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            result = condition()
-            if result if isinstance(result, bool) else await result:
-                return
-            await asyncio.sleep(0.005)
 
 
 # Set back, or not

@@ -15,6 +15,7 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from crawlproj.config import Config
 from crawlproj.download.guard import AddressGuard, AddressRefusedError
 from crawlproj.download.resolver import Resolver
+from tests.clock import Clock
 from tests.patience import PATIENCE_S
 
 PUBLIC = "8.8.8.8"
@@ -45,14 +46,6 @@ class Names:
         receiver.resolutionComplete()
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def names() -> Names:
     return Names()
@@ -60,7 +53,7 @@ def names() -> Names:
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

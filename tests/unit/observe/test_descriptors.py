@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crawlproj.observe.descriptors import KINDS, Descriptors, GrowthWatch, grows_steadily
+from tests.clock import Clock
 
 
 def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
@@ -107,13 +108,6 @@ def test_a_straight_line_up_is_growth_also_with_noise() -> None:
 )
 def test_other_courses_are_not(samples: list[float]) -> None:
     assert not grows_steadily(samples)
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def test_growth_is_logged_with_its_kind_once_and_again_when_it_has_doubled(

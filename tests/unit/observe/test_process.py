@@ -14,18 +14,12 @@ import pytest
 from crawlproj.observe.descriptors import KINDS
 from crawlproj.observe.metrics import Metrics
 from crawlproj.observe.process import Heartbeat, memory_bytes, open_files
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.clock import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

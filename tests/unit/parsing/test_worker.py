@@ -31,6 +31,7 @@ from crawlproj.redisio.names import ProcessName
 from crawlproj.runs import Run
 from crawlproj.storage import read_pages
 from crawlproj.storage.segments import unfinished
+from tests.powercut import PowerCut
 from tests.waiting import lanes_of
 
 pytestmark = pytest.mark.usefixtures("quick_parsers")
@@ -493,10 +494,6 @@ async def test_a_parser_that_cannot_clear_up_waits_until_it_can(
     assert waits
     assert stored(tmp_path) == ["http://a.test/1"]
     assert sum(record.levelname == "ERROR" for record in caplog.records) == 1
-
-
-class PowerCut(BaseException):
-    """Stands for the end of the process: nothing catches it."""
 
 
 @pytest.fixture

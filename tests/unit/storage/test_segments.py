@@ -16,6 +16,7 @@ from crawlproj.storage.partfile import lock_file
 from crawlproj.storage.query import QueryResult
 from crawlproj.storage.segments import SegmentWriter, published, recover, unfinished, withdraw
 from crawlproj.storage.sink import SINKS
+from tests.powercut import PowerCut, unlock
 
 if TYPE_CHECKING:
     from tests.unit.storage.conftest import MakePage
@@ -32,10 +33,6 @@ COMMIT_POINTS = (
 )
 
 
-class PowerCut(BaseException):
-    """Stands for the end of the process: nothing catches it."""
-
-
 class Record:
     """What is recorded of segments, and what happens in that moment."""
 
@@ -48,13 +45,6 @@ class Record:
 
 async def refuse(segment: str, rows: int) -> None:
     raise CrawlError("no")
-
-
-def unlock(writer: SegmentWriter) -> None:
-    """What the kernel does when its process ends."""
-    for lock in writer._locks:
-        os.close(lock)
-    writer._locks = []
 
 
 def urls(directory: Path) -> list[str]:

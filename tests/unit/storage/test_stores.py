@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from crawlproj.storage.objects import ObjectStore, Place
 from crawlproj.storage.recovery import Recovery
 from crawlproj.storage.segments import SegmentWriter
 from crawlproj.storage.uploads import Uploads
+from tests.powercut import PowerCut, unlock
 from tests.stores import BUCKET, FaultyProxy, answer
 
 if TYPE_CHECKING:
@@ -31,10 +31,6 @@ IN_STORE = (
     *("commit_begun", "file_closed:3", "file_uploaded", "file_uploaded:3", "files_synced"),
     *("segment_recorded", "file_copied", "file_copied:3", "segment_published"),
 )
-
-
-class PowerCut(BaseException):
-    """Stands for the end of the process: nothing catches it."""
 
 
 @dataclass
@@ -126,13 +122,6 @@ def dies_at() -> Iterator[Callable[[str], None]]:
 
     yield set_point
     crashpoints.watcher = None
-
-
-def unlock(writer: SegmentWriter) -> None:
-    """What the kernel does when its process ends."""
-    for lock in writer._locks:
-        os.close(lock)
-    writer._locks = []
 
 
 def two_pages(writer: SegmentWriter, a_page: MakePage, start: int = 1) -> None:

@@ -22,6 +22,7 @@ from crawlproj.supervisor.view import (
     style_of,
     text_of,
 )
+from tests.clock import Clock
 
 STATUS: dict[str, Any] = {
     "run": "web",
@@ -59,13 +60,6 @@ PARSER: dict[str, Any] = {
     "pid": 4712,
     "silent_seconds": 0.5,
 }
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Terminal(io.StringIO):
