@@ -81,18 +81,16 @@ class RobotRules:
     _matcher: _Matcher | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
-    def from_response(cls, status: int | None, body: bytes, agent: str, redirects: int = 0) -> RobotRules:
-        """Return the rules of a robots.txt response for *agent*; *status* None: there was no response.
+    def from_response(cls, status: int, body: bytes, agent: str) -> RobotRules:
+        """Return the rules of a robots.txt response for *agent*; a redirect is one that cannot be followed.
 
-        After a redirect nothing may be fetched yet, until there were so many *redirects* that the RFC counts
-        the file as missing. A file of the full size takes about 40 ms, a hostile one 150: parse large ones,
-        and `prepare` them, in a thread.
+        A file of the full size takes about 40 ms, a hostile one 150: parse large ones, and `prepare` them, in
+        a thread.
         """
-        if status is None or status == 429:
-            return cls(agent, retry=True)
         if 200 <= status < 300:
             return _parse(body, agent)
-        if 400 <= status < 500 or (300 <= status < 400 and redirects >= MAX_ROBOTS_REDIRECTS):
+        if 300 <= status < 500 and status != 429:
+            # A missing file, also after too many redirects.
             return cls(agent)
         return cls(agent, retry=True)
 

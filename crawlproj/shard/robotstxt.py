@@ -79,9 +79,7 @@ class RobotsTxt:
 
         def read() -> RobotRules:
             body, _ = inflate(answer.body, encoding, ROBOTS_CUT)
-            # A redirect we cannot follow counts as a missing file.
-            rules = RobotRules.from_response(answer.status, body, self._agent, MAX_ROBOTS_REDIRECTS)
-            return rules.prepare()
+            return RobotRules.from_response(answer.status, body, self._agent).prepare()
 
         is_large = encoding or len(answer.body) > _LARGE_BYTES
         return await asyncio.to_thread(read) if is_large else read()
