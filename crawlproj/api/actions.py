@@ -164,10 +164,10 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
     await service.places.cancel_waiting(job)
     if run is not None:
         await _wait_until_unused(service, run, deadline_s)
-        # First, so that no server starts it meanwhile.
-        await service.records.delete(job)
-        await run.delete()
+    # Before its run, so that no server starts it meanwhile.
     await service.records.delete(job)
+    if run is not None:
+        await run.delete()
     await asyncio.to_thread(_delete_files, service, job, pages=pages)
 
 

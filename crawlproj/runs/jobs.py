@@ -164,19 +164,15 @@ class JobRecords:
         return holder is not None and not holder.process.is_dead()
 
     async def delete(self, run: str) -> None:
-        await forget_name(self._client, run)
-
-
-async def forget_name(client: RedisClient, run: str) -> None:
-    """Take a run that is deleted out of the lists of runs and jobs, with its job, if it has one."""
-    await client.pipeline(
-        [
-            ("UNLINK", keys.job(run), keys.job_starter(run)),
-            ("ZREM", keys.jobs(), run),
-            ("ZREM", keys.jobs_open(), run),
-            ("SREM", keys.runs(), run),
-        ]
-    )
+        """Take a run that is deleted out of the lists of runs and jobs, with its job, if it has one."""
+        await self._client.pipeline(
+            [
+                ("UNLINK", keys.job(run), keys.job_starter(run)),
+                ("ZREM", keys.jobs(), run),
+                ("ZREM", keys.jobs_open(), run),
+                ("SREM", keys.runs(), run),
+            ]
+        )
 
 
 def _record(run: str, values: list[bytes | None]) -> JobRecord | None:

@@ -15,7 +15,7 @@ from crawlproj.redisio.client import RedisClient, pairs
 from crawlproj.redisio.clock import server_ms
 from crawlproj.redisio.names import Holder, read_holders
 from crawlproj.runs.counters import RunCounters, read_counters
-from crawlproj.runs.jobs import forget_name
+from crawlproj.runs.jobs import JobRecords
 
 #: Version of a run's keys and values in Redis. A run of another version is refused.
 KEYS_VERSION = 4
@@ -359,7 +359,7 @@ class Run:
         for key in segments:
             await self.client.command("UNLINK", key)
         await self.client.run("announce_run", [keys.fetching()], [self.name, "", ""])
-        await forget_name(self.client, self.name)
+        await JobRecords(self.client).delete(self.name)
 
 
 async def _read_record(client: RedisClient, name: str) -> dict[str, str]:

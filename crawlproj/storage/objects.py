@@ -160,7 +160,7 @@ def place_of(name: str | Place) -> Place:
     return store_at(f"{parts.scheme}://{parts.netloc}").path(parts.path.strip("/"))
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class _Facts:
     """Of what `Path.stat` returns, what is used."""
 
@@ -189,21 +189,12 @@ class StorePath:
     def __str__(self) -> str:
         return f"{self.store.address}/{self.key}".rstrip("/")
 
-    def __lt__(self, other: StorePath) -> bool:
-        return str(self) < str(other)
-
     def with_name(self, name: str) -> StorePath:
         return self.parent / name
-
-    def relative_to(self, other: StorePath) -> Path:
-        return Path(self.key).relative_to(other.key)
 
     def is_dir(self) -> bool:
         """Whether there is anything under this prefix."""
         return next(self.iterdir(), None) is not None
-
-    def is_file(self) -> bool:
-        return self.exists()
 
     def exists(self) -> bool:
         try:
