@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from crawlproj.errors import BadArgument, NoSeeds, ShardTaken
@@ -88,6 +89,7 @@ class Command(RuledCommand):
         for option, least in (("shards", 1), ("parsers", 0)):
             if getattr(opts, option) < least:
                 raise BadArgument(f"--{option} {getattr(opts, option)}: must be at least {least}.")
+        limits = limits_from(opts)
         settings = job_settings(config, dict(pair.split("=", 1) for pair in opts.set), servers)
         # That is done here: no job may delete what is admitted here.
         settings["SCHEDULER_FLUSH_ON_START"] = "0"
@@ -96,7 +98,7 @@ class Command(RuledCommand):
         jobs = plan_jobs(name, opts.shards, opts.parsers, servers)
         await check_servers(servers, {job.spider for job in jobs}, opts.version)
         await self._refuse_if_scheduled(servers, name)
-        start = await self._prepare(name, sources, opts)
+        start = await self._prepare(name, sources, limits, opts)
         print(f"run {name}: {start}; shards: {opts.shards}, parsers: {opts.parsers}")
         if config.redis_url and has_credentials(config.redis_url):
             print("REDIS_URL has credentials and is not passed on: set it in each scrapyd's environment.")
@@ -128,7 +130,13 @@ class Command(RuledCommand):
             return ScrapydError.exit_code
         return ScrapydError.exit_code if unscheduled else 0
 
-    async def _prepare(self, name: str, sources: list[SeedSource], opts: argparse.Namespace) -> str:
+    async def _prepare(
+        self,
+        name: str,
+        sources: list[SeedSource],
+        limits: Mapping[str, int | None],
+        opts: argparse.Namespace,
+    ) -> str:
         """Open the run, creating it if needed, and admit the seeds; returns one phrase for the user."""
         no_seeds = NoSeeds(f"Run {name!r} has no seeds. Add some: scrapy launch ... FILE-OR-URL")
         async with self.client() as client:
@@ -149,7 +157,7 @@ class Command(RuledCommand):
             if not counters.admitted:
                 raise no_seeds
             await run.set_shards(opts.shards)
-            await set_limits(run, limits_from(opts))
+            await set_limits(run, limits)
             # Otherwise a parser that starts before the first shard finds the run finished and exits.
             await run.reopen()
             sites = await list_sites(client, name, run.partitions)

@@ -254,6 +254,11 @@ COMMANDS = [
         "-s REDIS_PARAMS has a secret, and scrapyd shows .* REDIS_PASSWORD_FILE",
         {"REDIS_PARAMS": f'{{{{"password": "{SECRET}"}}}}'},
     ),
+    Mistake(
+        "launch --scrapyd http://127.0.0.1:1 --max-pages many http://a.example/",
+        EXIT_USAGE,
+        "--max-pages many: must be a whole number",
+    ),
 ]
 
 
