@@ -50,7 +50,7 @@ async def stop(service: Service, job: str) -> None:
     await service.places.cancel_waiting(job)
     if run is None or await _begins(service, run):
         await service.records.update(job, held="stopped")
-    elif not RunState(await run.state()).is_end:
+    elif not await run.is_over():
         await run.change(RunState.STOPPED, "asked")
 
 
@@ -154,7 +154,7 @@ async def release(service: Service, job: str, request: ReleaseRequest) -> dict[s
 
 async def delete(service: Service, job: str, *, pages: bool) -> None:
     run = await service.run_of(job)
-    has_ended = run is not None and RunState(await run.state()).is_end
+    has_ended = run is not None and await run.is_over()
     deadline_s = time.monotonic() + (_EXIT_S if has_ended else 0.0)
     # A start whose run has ended meanwhile is given up in a moment.
     while await service.records.is_starting(job):
@@ -193,7 +193,7 @@ def _delete_files(service: Service, job: str, *, pages: bool) -> None:
 
 async def reopen(service: Service, run: Run) -> None:
     """Set a run that has ended going again, since there is work."""
-    has_ended = RunState(await run.state()).is_end
+    has_ended = await run.is_over()
     await run.reopen()
     if has_ended:
         await service.records.adopt(run.name)

@@ -131,11 +131,10 @@ class Starter:
                 if elsewhere and await self.places.missing(run, record):
                     self._begin(record, self._complete(run, record))
                 return elsewhere or any(member.process.is_here for member in members.values()), False
-            state = await run.state()
-            if not state or RunState(state).is_end:
+            if await run.is_over():
                 await self.records.close(record.id)
                 return False, False
-            if state == RunState.PAUSED:
+            if await run.state() == RunState.PAUSED:
                 return False, False
         if record.id in self._children:
             # Not seen yet, or about to exit.
@@ -216,7 +215,7 @@ class Starter:
     async def _note_exit(self, record: JobRecord, code: int) -> None:
         """Record that a supervisor has ended before it was seen."""
         run = await Run.look_up(self.client, record.id)
-        has_ended = run is not None and RunState(await run.state()).is_end
+        has_ended = run is not None and await run.is_over()
         # Another supervisor holds the run: the one that a killed server started.
         if code == 0 or has_ended or code == EXIT_SHARD_TAKEN:
             return

@@ -31,9 +31,8 @@ class Command(RunCommand):
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> None:
         async with self.found_run(opts) as run:
-            state = await run.state()
-            if RunState(state).is_end:
-                print(f"run {run.name} was already {state}")
+            if await run.is_over():
+                print(f"run {run.name} was already {await run.state() or 'deleted'}")
             else:
                 await run.change(RunState.STOPPED, "asked")
                 print(

@@ -293,6 +293,11 @@ class Run:
         value = await self.client.command("HGET", keys.run_record(self.name), "state")
         return value.decode() if value else ""
 
+    async def is_over(self) -> bool:
+        """Whether the run has ended or was deleted."""
+        state = await self.state()
+        return not state or RunState(state).is_end
+
     async def has_ended(self) -> bool:
         """Whether parsers will get no more pages: the run has ended or was deleted, and no shard is alive."""
         state = await self.state()

@@ -70,3 +70,19 @@ async def test_a_job_that_is_being_started_is_not_deleted(service: Service) -> N
 
     with pytest.raises(Refused, match="is being started"):
         await delete(service, "news", pages=False)
+
+
+async def test_a_job_that_is_deleted_at_the_moment_it_is_stopped_is_left_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await Run.open(service.client, "news", partitions=4)
+
+    async def run_of(job: str) -> Run:
+        await run.delete()
+        return run
+
+    monkeypatch.setattr(service, "run_of", run_of)
+
+    await actions.stop(service, "news")
+
+    assert await run.state() == ""
