@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from crawlproj.supervisor.launch import (
     schedule_jobs,
 )
 from crawlproj.supervisor.scrapyd import Job, ScrapydError, ScrapydServer
+
+logger = logging.getLogger(__name__)
 
 #: How old an answer may be.
 _FRESH_S = 2.0
@@ -74,7 +77,9 @@ class Places:
         self.look_again()
         await self.refresh()
         jobs = await self.missing(run, record)
-        await schedule_jobs(jobs, self._settings | own_settings(record), "")
+        failed = await schedule_jobs(jobs, self._settings | own_settings(record), "")
+        for why in dict.fromkeys(failed.values()):
+            logger.warning("cannot schedule a job: %s", why, extra={"run": run.name})
         self.look_again()
 
     async def cancel_waiting(self, run: str) -> None:
