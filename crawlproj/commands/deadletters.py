@@ -9,6 +9,7 @@ from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, BadEnvelope
 from crawlproj.model.run import RunPaths
 from crawlproj.pages.deadletters import DeadLetters
+from crawlproj.pages.envelope import unpack
 
 
 class Command(RunCommand):
@@ -58,8 +59,6 @@ class Command(RunCommand):
                     print(f"run {run.name} has no dead letters")
 
     def _show(self, record: str, envelope: bytes) -> None:
-        from crawlproj.pages.envelope import unpack
-
         for name, value in json.loads(record).items():
             print(f"{name:<12} {value}")
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from crawlproj.console import RunCommand
 from crawlproj.errors import BadArgument, BadUrl
+from crawlproj.model.urls import domain_named
 from crawlproj.redisio.clock import server_ms
 from crawlproj.runs import Run
 from crawlproj.supervisor.progress import aligned
@@ -110,8 +111,6 @@ def _choice(opts: argparse.Namespace) -> Choice:
 
 
 def _domain(name: str) -> str:
-    from crawlproj.model.urls import domain_named
-
     try:
         return domain_named(name)
     except BadUrl as exc:

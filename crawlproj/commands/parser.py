@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from crawlproj.errors import BadEnvelope
+from crawlproj.observe import logs
 from crawlproj.ruled import RuledCommand
 from crawlproj.runs import Run, RunState
+from crawlproj.runs.processes import parser_silence_s
 
 if TYPE_CHECKING:
     from crawlproj.parsing.guard import Death, Notes
@@ -41,7 +43,6 @@ class Command(RuledCommand):
 
     def run_it(self, args: list[str], opts: argparse.Namespace) -> int:
         from crawlproj.extensions.logs import set_up_logging
-        from crawlproj.observe import logs
         from crawlproj.parsing.guard import run_guarded
         from crawlproj.parsing.names import name_after, new_parser_name
 
@@ -117,7 +118,6 @@ class Command(RuledCommand):
         from crawlproj.pages.deadletters import DeadLetter
         from crawlproj.pages.envelope import unpack
         from crawlproj.pages.queue import PageQueue
-        from crawlproj.runs.processes import parser_silence_s
 
         config = self.config()
         async with self.client() as client:

@@ -27,7 +27,7 @@ from crawlproj.runs.membership import Membership
 from crawlproj.runs.rules import RulesWatch, Terms
 from crawlproj.supervisor.again import release_failed
 from crawlproj.supervisor.change import change_run, set_limits, stop_at_limit
-from crawlproj.supervisor.claim import membership_of
+from crawlproj.supervisor.claim import fresh_run_name, membership_of
 from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.limits import raise_file_limit
 from crawlproj.supervisor.plan import Range, amount_from, arguments_from, limits_from, parsers_from
@@ -245,7 +245,6 @@ class Command(RuledCommand):
     async def _crawl_simweb(self, opts: argparse.Namespace, spec: RunSpec) -> CrawlResult:
         from crawlproj.simweb.process import SimwebProcess, web_to_try
         from crawlproj.simweb.spec import WorldSpec
-        from crawlproj.supervisor.claim import fresh_run_name
 
         async with self.client() as client:
             spec.run = opts.run or await fresh_run_name(client, "simweb")

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from crawlproj.config.rules import shown
 from crawlproj.console import RunCommand, spoken
 from crawlproj.errors import BadArgument
 from crawlproj.model.records import outcome_of
@@ -235,8 +236,6 @@ def _tables(status: dict[str, Any]) -> list[list[str]]:
 
 def _rule_lines(status: dict[str, Any]) -> list[str]:
     """Return the rules of the run that are not the defaults, or all if asked for, and who changed some."""
-    from crawlproj.config.rules import shown
-
     names = status.get("rules_shown", status["rules_not_default"])
     changes = [
         f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(change['at_ms'] / 1000))} {change['by']}: "

@@ -12,6 +12,7 @@ from crawlproj.model.segment import FileMark, SegmentRecord
 from crawlproj.model.segment_name import segment_of
 from crawlproj.storage.objects import Place, open_file
 from crawlproj.storage.partfile import is_published
+from crawlproj.storage.reader import read_note
 
 #: Where the files of segments are, in the directory of a run; `merges` has the notes of merged ones.
 FOLDERS = ("pages", "items", "merges")
@@ -104,9 +105,6 @@ def _is_here(copies: Sequence[Place], mark: FileMark, findings: Findings) -> boo
 
 def _replaced(directories: Iterable[Place], recorded: Mapping[str, SegmentRecord]) -> frozenset[str]:
     """Return the segments that *recorded* ones have been merged from, by the notes that are here."""
-    # Not at module level: it imports pyarrow.
-    from crawlproj.storage.reader import read_note
-
     names = [file for record in recorded.values() for file in record.files if file.startswith("merges/")]
     notes = (read_note(directory / name) for directory in directories for name in names)
     return frozenset().union(*(note.all_replaced for note in notes if note))

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa  # type: ignore[import-untyped]
+
 from crawlproj.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -280,9 +282,6 @@ def source_of(file: Place) -> Any:
     """Return what pyarrow reads *file* from, also if it was replaced since it was listed."""
     if isinstance(file, StorePath):
         return open_file(file)
-    # Not at module level: commands that read no pages need no pyarrow.
-    import pyarrow as pa  # type: ignore[import-untyped]
-
     try:
         return pa.OSFile(str(file))
     except FileNotFoundError:
