@@ -140,7 +140,7 @@ class Sites:
         ]
         if any(await self._client.run_many("open_sites", calls)):
             now_ms = await server_ms(self._client)
-            await self._client.run("write_fields", [keys.run_record(self._run)], [0, "sites_ms", now_ms])
+            await self._client.run("write_fields", [keys.run_record(self._run)], ["sites_ms", now_ms])
         _remember(self._inside, origins)
         self._outside -= origins
 

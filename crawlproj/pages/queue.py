@@ -61,11 +61,9 @@ class PageQueue:
         The first one registers it. Raises Fenced when it was removed since: then it needs another name.
         """
         beat = json.dumps({"at_ms": now_ms, "process": process and asdict(process), **facts})
-        is_known = parser in self._heartbeats
-        arguments: list[Argument] = [parser, beat] if is_known else [0, parser, beat]
         await self._client.run_many(
-            "renew_parser" if is_known else "write_fields",
-            [([keys.parsers(self._run, stripe)], arguments) for stripe in self._client.stripes],
+            "renew_parser" if parser in self._heartbeats else "write_fields",
+            [([keys.parsers(self._run, stripe)], [parser, beat]) for stripe in self._client.stripes],
         )
         self._heartbeats[parser] = beat
 
@@ -161,7 +159,7 @@ class PageQueue:
 
     async def record_spill(self, spill: tuple[str, str]) -> None:
         """Record a file of links whose pages are not in a segment: they could not be stored."""
-        await self._client.run("write_fields", [keys.spills(self._run, self._client.stripes[0])], [0, *spill])
+        await self._client.run("write_fields", [keys.spills(self._run, self._client.stripes[0])], spill)
 
     async def fail(
         self, parser: str, raw: bytes, letter: DeadLetter, most_attempts: int, stripe: Stripe = None

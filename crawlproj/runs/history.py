@@ -45,7 +45,7 @@ class History:
         self._noted_s = slot_s
         client, key = self._run.client, keys.history(self._run.name)
         point = f"{await server_ms(client)} {counters.fetched} {counters.parsed}"
-        await client.run("write_fields", [key], [0, slot_s, point])
+        await client.run("write_fields", [key], [slot_s, point])
         if await client.command("HLEN", key) > MOST_POINTS:
             fields = await client.command("HKEYS", key)
             surplus = [field for field in fields if int(field) % step_s or int(field) > slot_s]

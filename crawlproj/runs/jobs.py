@@ -117,7 +117,7 @@ class JobRecords:
 
     async def adopt(self, run: str) -> None:
         """Record a run that was started elsewhere, so that servers start it again; nothing if it is one."""
-        await self._client.run("write_fields", [keys.job(run)], [0, "held", "", "error", "", "starts", 0])
+        await self._client.run("write_fields", [keys.job(run)], ["held", "", "error", "", "starts", 0])
         now_ms = await server_ms(self._client)
         await self._client.pipeline(
             [
@@ -145,8 +145,8 @@ class JobRecords:
         return new
 
     async def update(self, run: str, **fields: str | int) -> None:
-        words = (word for item in fields.items() for word in item)
-        await self._client.run("write_fields", [keys.job(run)], [0, *words])
+        words = [word for item in fields.items() for word in item]
+        await self._client.run("write_fields", [keys.job(run)], words)
 
     async def names(self) -> list[str]:
         return [name.decode() for name in await self._client.command("ZRANGE", keys.jobs(), 0, -1)]

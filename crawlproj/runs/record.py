@@ -202,13 +202,13 @@ class Run:
             # Without a limit nothing was promised: count what has been fetched and leased so far.
             counters = await self.read_counters()
             promised = counters.fetched + counters.leased
-            await self.client.run("write_fields", [keys.promises(self.name)], [0, "promised", promised])
+            await self.client.run("write_fields", [keys.promises(self.name)], ["promised", promised])
         await self.update(**{f"max_{name}": value for name, value in asdict(limits).items()})
 
     async def update(self, **fields: float | str) -> None:
         """Set *fields* of the record, and notify all processes."""
-        words = (word for field in fields.items() for word in field)
-        await self.client.run("write_fields", [keys.run_record(self.name)], [0, *words])
+        words = [word for field in fields.items() for word in field]
+        await self.client.run("write_fields", [keys.run_record(self.name)], words)
         await self.client.command("PUBLISH", keys.wake_channel(self.name), "map")
 
     async def change(self, state: RunState, reason: str = "") -> bool:
@@ -261,7 +261,7 @@ class Run:
             points = await self.client.command("HKEYS", keys.history(self.name))
             before_ms = int(await self.client.command("HGET", keys.run_record(self.name), "ran_ms") or 0)
             ran_ms = max([before_ms, *(1000 * int(ran_s) for ran_s in points)])
-            fields = (0, "since_ms", await server_ms(self.client), "ran_ms", ran_ms)
+            fields = ("since_ms", await server_ms(self.client), "ran_ms", ran_ms)
             await self.client.run("write_fields", [keys.run_record(self.name)], fields)
 
     async def reopen(self) -> None:
@@ -338,7 +338,7 @@ class Run:
     async def ask_to_commit(self) -> None:
         """Ask parsers to commit their open segments, the last thing a run waits for."""
         asked_ms = await server_ms(self.client)
-        await self.client.run("write_fields", [keys.run_record(self.name)], [0, "commits_asked", asked_ms])
+        await self.client.run("write_fields", [keys.run_record(self.name)], ["commits_asked", asked_ms])
 
     async def commits_asked(self) -> int:
         """Return when parsers were last asked to commit (ms); 0: never."""

@@ -180,7 +180,7 @@ class Replay:
         await self.frontier.release([Hold(message.partition, text_of(message.arguments[0]), 0)])
 
     async def _register(self, world: World, message: Message) -> int:
-        await self.client.run("write_fields", [keys.parsers(RUN)], [0, *message.arguments])
+        await self.client.run("write_fields", [keys.parsers(RUN)], message.arguments)
         return 1
 
     async def _take(self, world: World, message: Message) -> tuple[str, ...]:

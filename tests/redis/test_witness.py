@@ -46,7 +46,7 @@ def watching(client: RedisClient) -> RedisClient:
 
 
 async def write(client: RedisClient, value: str, generation: int | None = None) -> None:
-    await client.run("write_fields", [KEY], [0, "value", value], generation=generation)
+    await client.run("write_fields", [KEY], ["value", value], generation=generation)
 
 
 async def read(client: RedisClient) -> bytes | None:
