@@ -214,13 +214,7 @@ function moreFields(fields) {
       name,
       MORE.map((field) => numberField(field, fields)),
       parsers,
-      h(
-        "div",
-        { class: "field" },
-        h("label", { for: "f-mode" }, "Mode"),
-        mode,
-        problemOf("mode", mode, fields),
-      ),
+      fieldOf("mode", "Mode", mode, fields),
       profile,
     ),
   );
@@ -237,13 +231,7 @@ function numberField([name, label, hint, attributes, factor = 1], fields) {
     "aria-describedby": `f-${name}-problem`,
     ...attributes,
   });
-  return h(
-    "div",
-    { class: "field" },
-    h("label", { for: `f-${name}` }, label),
-    input,
-    problemOf(name, input, fields),
-  );
+  return fieldOf(name, label, input, fields);
 }
 
 function textField(name, label, hint, fields) {
@@ -256,13 +244,12 @@ function textField(name, label, hint, fields) {
     spellcheck: "false",
     "aria-describedby": `f-${name}-problem`,
   });
-  return h(
-    "div",
-    { class: "field" },
-    h("label", { for: `f-${name}` }, label),
-    input,
-    problemOf(name, input, fields),
-  );
+  return fieldOf(name, label, input, fields);
+}
+
+function fieldOf(name, label, input, fields) {
+  const problem = problemOf(name, input, fields);
+  return h("div", { class: "field" }, h("label", { for: `f-${name}` }, label), input, problem);
 }
 
 function problemOf(name, input, fields) {
