@@ -68,7 +68,7 @@ class BadSetting(CrawlError):
     exit_code = EXIT_USAGE
 
     def __init__(self, *problems: Problem | str) -> None:
-        self.problems = [Problem("", "", told) if isinstance(told, str) else told for told in problems]
+        self.problems = [Problem("", "", one) if isinstance(one, str) else one for one in problems]
         super().__init__("\n".join(map(str, self.problems)))
 
 

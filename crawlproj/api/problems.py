@@ -133,9 +133,9 @@ def _methods_at(request: Request, routes: Sequence[BaseRoute]) -> str:
 
 def _of_pydantic(error: Mapping[str, Any]) -> Problem:
     place = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
-    # Of `str | list[str]` the name of the type that was tried is no field.
+    # Of `str | list[str]` the name of the type that was tried is not a field.
     if error["type"] == "json_invalid":
-        # Where in the text is no field.
+        # The place in the text is not a field.
         place = []
     name = ".".join(part for part in place if not part.startswith(("list[", "str", "int", "constrained-")))
     shown = error.get("input")

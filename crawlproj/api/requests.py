@@ -134,7 +134,7 @@ class Plan:
             wrong = f"delay={request.delay:g} is shorter than the server's, {config.download_delay:g} s."
             problems.append(Problem("delay", str(request.delay), wrong, "Give that or more."))
         elif float(own.get("DOWNLOAD_DELAY", math.inf)) < config.download_delay:
-            # A profile is no way around it.
+            # A profile must not get around it.
             own["DOWNLOAD_DELAY"] = f"{config.download_delay:g}"
         least, _, most = str(request.parsers or "").partition("..")
         if most and int(most) < int(least):

@@ -51,9 +51,9 @@ class _Protocol(H11Protocol):
             timer.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP with a problem, as everything else."""
+        """Answer what is not HTTP with a problem, too."""
         answer = problem(
-            400, "This is no request: a malformed or very long head, or no Host. Nothing was done."
+            400, "This is not a valid request: its head is malformed or very long, or has no Host."
         )
         headers = [*answer.raw_headers, (b"connection", b"close")]
         events = (

@@ -47,7 +47,7 @@ class StoredCommand(RunCommand):
     several_data = True
 
     def places(self, opts: argparse.Namespace) -> list[RunPlace]:
-        """Return where the files of the run are looked for. Raises BadArgument for what is no directory."""
+        """Return where the files of the run are looked for. Raises BadArgument for a missing directory."""
         # Not at module level: only commands that read need it.
         from crawlproj.storage.objects import place_of
         from crawlproj.storage.places import RunPlace, places_of

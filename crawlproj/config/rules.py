@@ -27,7 +27,7 @@ RULES: Mapping[str, Field[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a run was told: the values of its settings, its spider, and how they were changed since."""
+    """The values of the settings of a run, its spider, and how they were changed since."""
 
     values: Mapping[str, Any]
     spider: str

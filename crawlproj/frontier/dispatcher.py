@@ -212,7 +212,7 @@ class Dispatcher:
         if held is None:
             return
         if held.state is not LeaseState.ENDED:
-            # It never reached a download. Its domain rests all the same.
+            # It never reached a download. Its domain rests anyway.
             self.request_ended(lease, Ending())
         if settlement.outcome not in (Outcome.DONE, Outcome.FAILED):
             settlement.page = b""

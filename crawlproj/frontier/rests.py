@@ -1,4 +1,4 @@
-"""The rests of domains that Redis has been told of, until they are over: a set-back may lose them there."""
+"""The rests of domains that were sent to Redis, until they are over: a set-back may lose them there."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class RedisClient:
     its last answer, then raise `RedisUnreachable`. They must be safe to repeat. A caller that is cancelled
     stops waiting, but its call is still carried out (except for `block`).
 
-    A process that keeps what Redis told it calls `watch`, and passes the `generation` it relies on: its steps
+    A process that keeps what it has read calls `watch`, and passes the `generation` it relies on: its steps
     raise `SetBack` once Redis has come back with older data.
     """
 

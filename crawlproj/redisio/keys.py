@@ -67,7 +67,7 @@ def ready(run: str, partition: int) -> str:
 
 
 def newcomers(run: str, partition: int) -> str:
-    """list · ``time domain`` of domains with URLs waiting that were never leased, parked nor told to rest, and when they came (ms), first come first; others are dropped when it is their turn · until leased"""
+    """list · ``time domain`` of domains with URLs waiting that were never leased, parked or made to rest, and when they came (ms), first come first; others are dropped when it is their turn · until leased"""
     return _partition(run, partition, "newcomers")
 
 
@@ -192,7 +192,7 @@ def merger(run: str, place: str, stripe: Stripe = None) -> str:
 
 
 def witness(run: str, stripe: Stripe = None) -> str:
-    """hash · client → how many of its round trips Redis has carried out, in a Redis Cluster those with steps in this slot; fewer than it was told of: Redis was set back · kept with the run"""
+    """hash · client → how many of its round trips Redis has carried out, in a Redis Cluster those with steps in this slot; fewer than were acknowledged: Redis was set back · kept with the run"""
     return _page(run, stripe, "witness")
 
 

@@ -1,4 +1,4 @@
-"""Notices when Redis comes back with older data than this process has been told about: it was set back.
+"""Notices when Redis comes back with older data than this process has seen: it was set back.
 
 Redis carries out all writes in one order, so what a crash or a stale replica takes away is the end of that
 order. The client counts its round trips in Redis, each behind the steps it carries. If the last count that

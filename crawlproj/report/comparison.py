@@ -151,7 +151,7 @@ def limit_of(crawl: Measured, cores: int) -> str:
     shares = {
         "machine": sum(crawl.cpu_s.values()) / (cores * crawl.seconds),
         "process": crawl.cpu_s.get("shard", 0.0) / (max(1, crawl.shards) * crawl.seconds),
-        # A slow site is no matter of politeness.
+        # A slow site has nothing to do with politeness.
         "politeness": slowest.least_s / crawl.fetching_s
         if slowest is not None and slowest.delay_s >= slowest.latency_s
         else 0.0,

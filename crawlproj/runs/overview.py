@@ -48,7 +48,7 @@ async def overview_of(run: Run, now_ms: int = 0) -> dict[str, Any]:
     alone = {(line["host"], line["pid"]): line for line in processes}.values()
     rules = Rules.decode(run_map.rules, run.name) if run_map.rules else None
     return status | {
-        # What the run was told, and which of it is not the default; empty if no process has worked on it yet.
+        # Its rules, and which of them are not the defaults; empty if no process has worked on it yet.
         "spider": rules.spider if rules else "",
         "rules": rules.plain() if rules else {},
         "rules_not_default": sorted(rules.unusual()) if rules else [],

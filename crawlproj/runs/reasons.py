@@ -126,5 +126,5 @@ def _bare(reason: str) -> str:
 
 
 def _is_no_page(reason: str) -> bool:
-    """Whether a response with this reason is no page: an error, or a redirect."""
+    """Whether a response with this reason is not a page but an error, or a redirect."""
     return outcome_of(reason) == "fetched" and reason != "content_type"

@@ -125,7 +125,7 @@ class Run:
         return cls(client, name, int(stored["partitions"]), int(stored["created_ms"]), stored["server"])
 
     def watch(self) -> None:
-        """Notice when Redis is set back; for processes that keep what Redis told them."""
+        """Notice when Redis is set back; for processes that keep what they read from it."""
         self.client.watch(keys.witness(self.name), *(keys.witness(self.name, k) for k in self.client.stripes))
 
     @staticmethod

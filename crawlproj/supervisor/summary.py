@@ -55,7 +55,7 @@ def _how(status: dict[str, Any]) -> str:
         how = f"finished in {status['seconds']} s"
     else:
         left = status["pages_queued"] + status["pages_being_parsed"]
-        # Redis was unreachable when it was to be told.
+        # Redis was unreachable, so its record was not changed.
         state = "interrupted" if state == RunState.RUNNING else state
         how = f"{state}{f' ({reason})' if reason else ''} after {status['seconds']} s"
         how += f" with {status['waiting']:,} URLs waiting and {left:,} pages not stored yet"

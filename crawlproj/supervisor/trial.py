@@ -124,7 +124,7 @@ class TrialRun:
         self._run: Run | None = None
 
     async def crawl(self, seeds: Path, stops: StopSignals) -> Outcome:
-        """Crawl the seeds in the file *seeds*, in order to the end if told to stop. Raises TrialFailed."""
+        """Crawl the seeds in the file *seeds*, stopping in order when asked to. Raises TrialFailed."""
         outcome = Outcome()
         self.paths.logs.mkdir(parents=True, exist_ok=True)
         before_s, before_bytes = await self._read_redis()

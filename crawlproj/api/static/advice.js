@@ -33,7 +33,7 @@ const REASONS = [
   [/^redirect_loop/, "redirects to itself", "Nothing: the site wants a cookie or is misconfigured."],
   [/^redirects|^redirect_redirects/, "too many redirects", "Nothing, or raise CRAWL_MAX_REDIRECTS."],
   [/^redirect_/, "redirects to a URL that the rules refuse", "Widen the scope if you want these pages."],
-  [/^bad_redirect/, "redirects to something that is no URL", "Nothing: an error of the site."],
+  [/^bad_redirect/, "redirects to something that is not a URL", "Nothing: an error of the site."],
   [/^content_type/, "not a kind of document that is read", "Nothing, unless you want files of this kind."],
   [/^trap_/, "looks like an endless set of pages", "If they are real pages, release the domain."],
   [

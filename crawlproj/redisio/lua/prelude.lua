@@ -51,7 +51,7 @@ local function write_domain(state)
     state.fetched .. ' ' .. state.delay .. ' ' .. state.bytes .. ' ' .. state.parked .. state.waiting
 end
 
--- Whether a domain that waits was never leased, parked nor told to rest: it stands in `newcomers`, not in
+-- Whether a domain that waits was never leased, parked or made to rest: it stands in `newcomers`, not in
 -- `ready`. One that ceases to be stands in both places, and is dropped from `newcomers` when it is its turn.
 local function is_newcomer(state) return state.next == '0' and state.out == '0' and state.parked == '-' end
 
