@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from crawlproj.report.comparison import Measured
     from crawlproj.report.stored import Stored
     from crawlproj.simweb.process import SimwebProcess
-    from crawlproj.supervisor.trial import Outcome, StopSignals, Trial
+    from crawlproj.supervisor.stopsignals import StopSignals
+    from crawlproj.supervisor.trial import Outcome, Trial
 
 #: Pages of each crawl of real sites, unless --max-pages says otherwise: they are asked several times.
 _MOST_PAGES = 200
@@ -82,7 +83,7 @@ class Command(RuledCommand):
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int:
         from crawlproj.report.comparison import verdict
-        from crawlproj.supervisor.trial import StopSignals
+        from crawlproj.supervisor.stopsignals import StopSignals
 
         plan = await self._plan(args, opts)
         self.print_notice(opts, self._notice(plan))

@@ -33,6 +33,7 @@ from crawlproj.supervisor.crew import ChildDied, Crew
 from crawlproj.supervisor.forkpool import ForkPool
 from crawlproj.supervisor.plan import Range, longest_pause_s
 from crawlproj.supervisor.progress import progress_line
+from crawlproj.supervisor.stopsignals import stop_signals
 from crawlproj.supervisor.view import View
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,6 @@ _GRACE_S = 10.0
 #: How long to wait for Redis while shutting down.
 _LAST_ANSWER_S = 5.0
 _LEADER_MS = 5000
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,9 +363,7 @@ class Crawl:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        # Under nohup SIGHUP stays ignored.
-        is_detached = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        handled = [s for s in _STOP_SIGNALS if s != signal.SIGHUP or not is_detached]
+        handled = stop_signals()
         for signum in handled:
             loop.add_signal_handler(signum, self._on_stop_signal)
         loop.add_signal_handler(signal.SIGCHLD, self._wake.set)

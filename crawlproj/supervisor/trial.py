@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from crawlproj.config import Config
 from crawlproj.errors import CrawlError
@@ -22,11 +22,11 @@ from crawlproj.runs.overview import overview_of
 from crawlproj.runs.processes import live_processes, parser_silence_s
 from crawlproj.runs.reasons import failure_lines
 from crawlproj.supervisor.forkpool import ForkPool, Started
+from crawlproj.supervisor.stopsignals import StopSignals
 from crawlproj.supervisor.summary import ended_fruitless
 from crawlproj.supervisor.view import View
 
 _LOOK_S = 1.0
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class TrialFailed(CrawlError):
@@ -65,40 +65,6 @@ class Outcome:
     redis_bytes: int = 0
     #: The most that all processes had at once.
     memory_bytes: int = 0
-
-
-class StopSignals:
-    """Counts Ctrl-C and the like while the ``with`` block runs, instead of ending the program."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._wake = asyncio.Event()
-
-    def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        for signum in _STOP_SIGNALS:
-            loop.add_signal_handler(signum, self._note)
-        # A child that ends is noticed at once.
-        loop.add_signal_handler(signal.SIGCHLD, self._wake.set)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for signum in (*_STOP_SIGNALS, signal.SIGCHLD):
-            loop.remove_signal_handler(signum)
-
-    def _note(self) -> None:
-        self.count += 1
-        self._wake.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait so long, or until the next signal."""
-        self._wake.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
 
 
 class TrialRun:
