@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from ipaddress import ip_network
 from typing import Any
 
+from crawlproj.config.declare import name_of
 from crawlproj.config.options import Config
 from crawlproj.errors import BadUrl, Problem
 from crawlproj.model.urls import canonicalise, host_of, is_public_suffix
@@ -25,6 +27,8 @@ STORE_SCHEMES = ("s3", "gs", "az", "file")
 #: What a slot of Scrapy has. The last two vary the delay; here it is guaranteed, so they change nothing.
 _SLOT_FIELDS = ("delay", "concurrency", "jitter", "randomize_delay")
 
+#: The names of the options, as a person sets them.
+_SETTINGS = {option.name: name_of(option) for option in fields(Config)}
 #: The options that were looked at, and what is wrong with them.
 Found = tuple[tuple[str, ...], Problem]
 
@@ -44,49 +48,42 @@ def problems_of(config: Config) -> Iterator[Found]:
 
 def _names(config: Config) -> Iterator[Found]:
     if config.run and not RUN_NAME.fullmatch(config.run):
-        yield (
-            ("run",),
-            Problem(
-                "CRAWL_RUN",
-                config.run,
-                f"CRAWL_RUN={config.run!r} cannot name a run.",
-                "Use up to 64 letters, digits, dots, dashes and underscores, a letter or a digit first.",
-            ),
+        yield _found(
+            "run",
+            config.run,
+            f"CRAWL_RUN={config.run!r} cannot name a run.",
+            "Use up to 64 letters, digits, dots, dashes and underscores, a letter or a digit first.",
         )
     if config.redis_url and not config.redis_url.startswith(_REDIS_SCHEMES):
         # The URL may hold a password, so it is not repeated.
-        yield (
-            ("redis_url",),
-            Problem(
-                "REDIS_URL",
-                "",
-                "REDIS_URL does not start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://,",
-                "as in redis://localhost:6379/0.",
-            ),
+        yield _found(
+            "redis_url",
+            "",
+            "REDIS_URL does not start with redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://,",
+            "as in redis://localhost:6379/0.",
         )
     if config.store and (wrong := _store(config.store)):
         # It may hold a key, so it is not repeated.
-        yield (
-            ("store",),
-            Problem(
-                "CRAWL_STORE",
-                "",
-                f"CRAWL_STORE {wrong}.",
-                "Write s3://BUCKET/PREFIX; credentials and endpoint come from the environment: "
-                "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL.",
-            ),
+        yield _found(
+            "store",
+            "",
+            f"CRAWL_STORE {wrong}.",
+            "Write s3://BUCKET/PREFIX; credentials and endpoint come from the environment: "
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL.",
         )
     if config.contact is not None and not _CONTACT.fullmatch(config.contact):
-        yield (
-            ("contact",),
-            Problem(
-                "CRAWL_CONTACT",
-                config.contact,
-                f"CRAWL_CONTACT={config.contact!r} is neither a mail address nor a URL.",
-                "Give one at which people whose sites are visited can reach you: you@example.org or "
-                "https://example.org/bot.",
-            ),
+        yield _found(
+            "contact",
+            config.contact,
+            f"CRAWL_CONTACT={config.contact!r} is neither a mail address nor a URL.",
+            "Give one at which people whose sites are visited can reach you: you@example.org or "
+            "https://example.org/bot.",
         )
+
+
+def _found(option: str, value: str, wrong: str, remedy: str = "", beside: str = "") -> Found:
+    """Return what is wrong with an option, or with it and another *beside*."""
+    return (option, beside) if beside else (option,), Problem(_SETTINGS[option], value, wrong, remedy)
 
 
 def _store(address: str) -> str:
@@ -101,49 +98,36 @@ def _store(address: str) -> str:
 
 def _pairs(config: Config) -> Iterator[Found]:
     if config.lease_seconds <= config.download_timeout:
-        yield (
-            ("lease_seconds", "download_timeout"),
-            Problem(
-                "CRAWL_LEASE_SECONDS",
-                f"{config.lease_seconds:g}",
-                f"CRAWL_LEASE_SECONDS={config.lease_seconds:g} does not exceed "
-                f"DOWNLOAD_TIMEOUT={config.download_timeout:g}: a URL would be leased again while it is "
-                "fetched.",
-                "Raise the first or lower the second.",
-            ),
+        yield _found(
+            "lease_seconds",
+            f"{config.lease_seconds:g}",
+            f"CRAWL_LEASE_SECONDS={config.lease_seconds:g} does not exceed "
+            f"DOWNLOAD_TIMEOUT={config.download_timeout:g}: a URL would be leased again while it is fetched.",
+            "Raise the first or lower the second.",
+            beside="download_timeout",
         )
     for unit in ("", "_bytes"):
         names = f"page_queue_soft{unit}", f"page_queue_hard{unit}"
         soft, hard = (getattr(config, name) for name in names)
         if soft > hard:
-            yield (
-                names,
-                Problem(
-                    f"CRAWL_{names[0].upper()}",
-                    str(soft),
-                    f"CRAWL_{names[0].upper()}={soft} is above CRAWL_{names[1].upper()}={hard}.",
-                    "Lower the first or raise the second.",
-                ),
+            yield _found(
+                names[0],
+                str(soft),
+                f"{_SETTINGS[names[0]]}={soft} is above {_SETTINGS[names[1]]}={hard}.",
+                "Lower the first or raise the second.",
+                beside=names[1],
             )
     if config.scope == "list" and not config.scope_domains:
-        yield (
-            ("scope", "scope_domains"),
-            Problem(
-                "CRAWL_SCOPE_DOMAINS",
-                "",
-                'CRAWL_SCOPE="list" follows nothing without CRAWL_SCOPE_DOMAINS.',
-                "Name some domains.",
-            ),
-        )
+        wrong = 'CRAWL_SCOPE="list" follows nothing without CRAWL_SCOPE_DOMAINS.'
+        yield _found("scope_domains", "", wrong, "Name some domains.", beside="scope")
 
 
 def _pattern(name: str, pattern: str) -> Iterator[Found]:
     try:
         re.compile(pattern)
     except re.error as exc:
-        setting = f"CRAWL_{name.upper()}"
-        wrong = f"{setting} has {pattern!r}, which is not a regular expression: {exc}."
-        yield (name,), Problem(setting, pattern, wrong)
+        wrong = f"{_SETTINGS[name]} has {pattern!r}, which is not a regular expression: {exc}."
+        yield _found(name, pattern, wrong)
 
 
 def _network(network: str) -> Iterator[Found]:
@@ -152,7 +136,7 @@ def _network(network: str) -> Iterator[Found]:
     except ValueError as exc:
         wrong = f"CRAWL_ALLOW_ADDRESSES has {network!r}: {exc}."
         remedy = "Give addresses or networks, such as 127.0.0.0/8 or 10.1.2.3."
-        yield ("allow_addresses",), Problem("CRAWL_ALLOW_ADDRESSES", network, wrong, remedy)
+        yield _found("allow_addresses", network, wrong, remedy)
 
 
 def _slot_problems(domain: object, slot: Mapping[str, Any]) -> Iterator[Problem]:
