@@ -7,15 +7,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawlproj.commands.pages import TABLE_ROWS, Rows, StoredCommand
-from crawlproj.commands.pages import Command as PagesCommand
+from crawlproj.commands.pages import TABLE_ROWS, Rows, RowsCommand
 from crawlproj.errors import BadArgument
 
 if TYPE_CHECKING:
     from crawlproj.storage.objects import Place
 
 
-class Command(PagesCommand):
+class Command(RowsCommand):
     summary = "Show or export the items that a spider has scraped"
     examples = """\
   scrapy items --run docs                            a table of the first items
@@ -24,10 +23,8 @@ class Command(PagesCommand):
   scrapy items --run docs --columns title,price --format csv"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        StoredCommand.add_options(self, parser)
-        self.add_row_options(parser)
+        super().add_options(parser)
         parser.add_argument("--count", action="store_true", help="print only how many items there are")
-        parser.set_defaults(query=None, check=False)
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
         if not opts.count:

@@ -83,25 +83,11 @@ class StoredCommand(RunCommand):
         return f"{sentence} Copy them with scrapy gather --run {name}, or add --data DIR for each."
 
 
-class Command(StoredCommand):
-    summary = "Show stored pages, export them, or query them with SQL"
-    examples = """\
-  scrapy pages                                          a table of the first pages of run `web`
-  scrapy pages --run news --columns url,text --limit 5  other columns
-  scrapy pages --output pages.parquet                   export all (or .jsonl, .csv, .warc.gz)
-  scrapy pages --data /mnt/a --data /mnt/b              those of several machines, each page once
-  scrapy pages --check                                  compare the files with what was recorded
-  scrapy pages --query "SELECT domain, count(*) AS pages FROM pages GROUP BY 1 ORDER BY 2 DESC\""""
+class RowsCommand(StoredCommand):
+    """A command that shows or exports rows. Subclasses define `rows` and `export_warc`."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        self.add_row_options(parser)
-        parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
-        parser.add_argument(
-            "--check", action="store_true", help="compare all files with what Redis has recorded"
-        )
-
-    def add_row_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--limit",
             type=int,
@@ -120,12 +106,8 @@ class Command(StoredCommand):
         parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
 
     async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
-        if opts.check:
-            return await self._check(opts)
         if opts.limit is not None and opts.limit < 1:
             raise BadArgument(f"--limit {opts.limit}: must be at least 1.")
-        if opts.query is not None and opts.columns:
-            raise BadArgument("--columns cannot be used with --query; list the columns in the SELECT.")
         if opts.output:
             self._export(Path(opts.output), opts)
         else:
@@ -135,6 +117,59 @@ class Command(StoredCommand):
         if absent := await self.absent(opts):
             self.print_error(absent)
         return None
+
+    def _export(self, path: Path, opts: argparse.Namespace) -> None:
+        # Not at module level: they import pyarrow.
+        from crawlproj.storage.export import format_of, new_file, write_csv, write_jsonl, write_parquet
+
+        format_ = opts.format or format_of(path)
+        if format_ == "table":
+            raise BadArgument("A table is for the terminal; leave out --format or --output.")
+        if format_ == "warc":
+            self.export_warc(path, opts)
+            return
+        found = self.rows(opts, is_table=False)
+        rows = islice(found.rows, opts.limit)
+        with new_file(path, overwrite=opts.overwrite) as file:
+            if format_ == "parquet":
+                write_parquet(file, found.schema(), map(found.cells, rows))
+            elif format_ == "csv":
+                write_csv(file, found.columns, rows)
+            else:
+                write_jsonl(file, rows)
+
+    def rows(self, opts: argparse.Namespace, *, is_table: bool) -> Rows:
+        """Return what the options ask for. Raises BadArgument."""
+        raise NotImplementedError
+
+    def export_warc(self, path: Path, opts: argparse.Namespace) -> None:
+        """Write a WARC file. Raises BadArgument where there can be none."""
+        raise NotImplementedError
+
+
+class Command(RowsCommand):
+    summary = "Show stored pages, export them, or query them with SQL"
+    examples = """\
+  scrapy pages                                          a table of the first pages of run `web`
+  scrapy pages --run news --columns url,text --limit 5  other columns
+  scrapy pages --output pages.parquet                   export all (or .jsonl, .csv, .warc.gz)
+  scrapy pages --data /mnt/a --data /mnt/b              those of several machines, each page once
+  scrapy pages --check                                  compare the files with what was recorded
+  scrapy pages --query "SELECT domain, count(*) AS pages FROM pages GROUP BY 1 ORDER BY 2 DESC\""""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        super().add_options(parser)
+        parser.add_argument("--query", metavar="SQL", help="a SELECT over the table `pages`")
+        parser.add_argument(
+            "--check", action="store_true", help="compare all files with what Redis has recorded"
+        )
+
+    async def work(self, args: list[str], opts: argparse.Namespace) -> int | None:
+        if opts.check:
+            return await self._check(opts)
+        if opts.query is not None and opts.columns:
+            raise BadArgument("--columns cannot be used with --query; list the columns in the SELECT.")
+        return await super().work(args, opts)
 
     async def _check(self, opts: argparse.Namespace) -> int:
         """Print how files and records differ; returns 1 if they do."""
@@ -165,26 +200,6 @@ class Command(StoredCommand):
         if absent.records:
             print(spoken(f"Copy them: scrapy gather --run {run.name}"))
         return int(bool(findings.damaged or foreign or absent.records))
-
-    def _export(self, path: Path, opts: argparse.Namespace) -> None:
-        # Not at module level: they import pyarrow.
-        from crawlproj.storage.export import format_of, new_file, write_csv, write_jsonl, write_parquet
-
-        format_ = opts.format or format_of(path)
-        if format_ == "table":
-            raise BadArgument("A table is for the terminal; leave out --format or --output.")
-        if format_ == "warc":
-            self.export_warc(path, opts)
-            return
-        found = self.rows(opts, is_table=False)
-        rows = islice(found.rows, opts.limit)
-        with new_file(path, overwrite=opts.overwrite) as file:
-            if format_ == "parquet":
-                write_parquet(file, found.schema(), map(found.cells, rows))
-            elif format_ == "csv":
-                write_csv(file, found.columns, rows)
-            else:
-                write_jsonl(file, rows)
 
     def export_warc(self, path: Path, opts: argparse.Namespace) -> None:
         from crawlproj.storage.archive import write_warc
@@ -219,7 +234,6 @@ class Command(StoredCommand):
         return found
 
     def rows(self, opts: argparse.Namespace, *, is_table: bool) -> Rows:
-        """Return what the options ask for. Raises BadArgument."""
         from crawlproj.storage.parquet import schema_of
         from crawlproj.storage.reader import committed_files, read_pages
         from crawlproj.storage.row import COLUMNS, check_columns
