@@ -11,7 +11,7 @@ from crawlproj.model.urls import host_of
 _MOST_CHARS = 4096
 
 
-def cookie_header(set_cookies: Iterable[bytes], url: str, now_s: float, before: str = "") -> str:
+def cookie_header(set_cookies: Iterable[bytes], url: str, now_s: float, before: str) -> str:
     """Return the Cookie header for another request to the origin of *url*, which sent *set_cookies*.
 
     *before* is the Cookie header of the last request; cookies set again are replaced, expired ones dropped.

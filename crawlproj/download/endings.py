@@ -64,7 +64,7 @@ def error_name(error: BaseException | None) -> str:
     return name or "unknown"
 
 
-def retry_after_s(header: bytes, date: bytes = b"") -> float | None:
+def retry_after_s(header: bytes, date: bytes) -> float | None:
     """Return the seconds a Retry-After header asks for, given as a number or as a date.
 
     A date counts from the *date* of the response: the server's clock and ours may differ.

@@ -52,9 +52,7 @@ class Endpoint:
     A failing port or disk is a warning: a crawl does not stop because it cannot be monitored.
     """
 
-    def __init__(
-        self, config: Config, run: str, metrics: Metrics, kind: str, number: int | None = None
-    ) -> None:
+    def __init__(self, config: Config, run: str, metrics: Metrics, kind: str, number: int | None) -> None:
         self._config = config
         self._run = run
         host = re.sub(r"[^A-Za-z0-9_.-]", "_", socket.gethostname())

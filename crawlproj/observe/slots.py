@@ -60,7 +60,7 @@ class Slot:
         os.close(self._lock)
 
 
-def claim_slot(folder: Path, kind: str, number: int | None = None) -> Slot | None:
+def claim_slot(folder: Path, kind: str, number: int | None) -> Slot | None:
     """Claim slot *number*, or the first that is free; None when it is taken. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for candidate in range(MOST_NUMBERS) if number is None else (number,):

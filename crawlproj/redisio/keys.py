@@ -186,7 +186,7 @@ def segments(run: str, stripe: Stripe = None) -> str:
     return _page(run, stripe, "segments")
 
 
-def merger(run: str, place: str, stripe: Stripe = None) -> str:
+def merger(run: str, place: str, stripe: Stripe) -> str:
     """string · ``instance json`` of the process that merges the segments in this place, a disk or a store · expires unless renewed"""
     return _page(run, stripe, f"merger:{place}")
 
