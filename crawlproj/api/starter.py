@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from crawlproj.api.lead import Lead
@@ -109,7 +110,13 @@ class Starter:
     def _begin(self, record: JobRecord, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"start-{record.id}")
         self._starting[record.id] = task
-        task.add_done_callback(lambda _: self._starting.pop(record.id, None))
+        task.add_done_callback(partial(self._ended, record))
+
+    def _ended(self, record: JobRecord, task: asyncio.Task[None]) -> None:
+        self._starting.pop(record.id, None)
+        if not task.cancelled() and (exc := task.exception()):
+            bug = None if isinstance(exc, CrawlError) else exc
+            logger.warning("cannot start a job: %s", exc, exc_info=bug, extra={"run": record.id})
 
     async def _judge(self, record: JobRecord) -> tuple[bool, bool]:
         """Return whether a job runs on this machine, and whether it waits to be started."""

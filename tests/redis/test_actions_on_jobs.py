@@ -13,12 +13,16 @@ from crawlproj.api.links import Links
 from crawlproj.api.problems import Refused
 from crawlproj.api.requests import SeedsRequest
 from crawlproj.api.service import Service
+from crawlproj.api.starter import Starter
 from crawlproj.config import Config
+from crawlproj.errors import RedisUnreachable
 from crawlproj.model.run import RunState
 from crawlproj.redisio import keys
 from crawlproj.redisio.client import RedisClient
 from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Run
+from crawlproj.runs.jobs import JobRecord
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -86,3 +90,19 @@ async def test_a_job_that_is_deleted_at_the_moment_it_is_stopped_is_left_alone(
     await actions.stop(service, "news")
 
     assert await run.state() == ""
+
+
+async def test_why_the_start_of_a_job_has_failed_is_logged(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    starter = Starter(service.client, service.config, {}, service.places, service.lead)
+
+    async def fail() -> None:
+        raise RedisUnreachable("Redis did not answer.")
+
+    starter._begin(JobRecord("news"), fail())
+    async with asyncio.timeout(PATIENCE_S):
+        while starter._starting:  # noqa: ASYNC110  # it ends by itself
+            await asyncio.sleep(0)
+
+    assert "cannot start a job: Redis did not answer." in caplog.messages
