@@ -280,6 +280,9 @@ async def ready_in_s(shards: Shards, *domains: str) -> list[float]:
 
 
 def rules_of(text: str, status: int | None = 200) -> RobotRules:
+    """Return the rules of a robots.txt; *status* None: it could not be fetched."""
+    if status is None:
+        return RobotRules(AGENT, retry=True)
     return RobotRules.from_response(status, text.encode(), AGENT)
 
 

@@ -65,7 +65,7 @@ CALLS: list[Call] = [
     lambda client: client.command("PING"),
     lambda client: client.pipeline([("PING",)]),
     lambda client: client.pipeline([("PING",)], transaction=True),
-    lambda client: client.run("write_fields", ["hash"], ["field", "value"]),
+    lambda client: client.run("hold_name", ["name"], ["instance", '{"figures":{}}', 60_000]),
     lambda client: client.block("BLMOVE", "from", "to", "LEFT", "RIGHT", timeout_s=0.01),
 ]
 

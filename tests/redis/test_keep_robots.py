@@ -47,7 +47,7 @@ def at_hand(client: RedisClient) -> StoreAtHand:
     return StoreAtHand(client)
 
 
-def rules(text: str = "User-agent: *\nDisallow: /x\nCrawl-delay: 3", status: int | None = 200) -> RobotRules:
+def rules(text: str = "User-agent: *\nDisallow: /x\nCrawl-delay: 3", status: int = 200) -> RobotRules:
     return RobotRules.from_response(status, text.encode(), AGENT)
 
 
