@@ -21,6 +21,8 @@ from crawlproj.frontier.seeds import SeedLines, admit_seeds, judge_seeds
 from crawlproj.model.records import Candidate
 from crawlproj.model.run import RunPaths, RunState
 from crawlproj.model.urls import domain_named
+from crawlproj.redisio import keys
+from crawlproj.redisio.names import ProcessName, drop_name, hold_name
 from crawlproj.runs import Run, processes
 from crawlproj.runs.jobs import JobRecord
 from crawlproj.runs.membership import read_members
@@ -30,6 +32,8 @@ from crawlproj.storage.aside import leftovers, remove_stored, remove_working_fil
 
 #: How long the processes of a job that has ended may take to exit.
 _EXIT_S = 6.0
+#: How long no server may start a job whose deletion has begun, should this one die.
+_DELETE_MS = 15_000
 _POLL_S = 0.2
 #: How long a request waits for a job that is being started.
 _START_S = 7.0
@@ -156,18 +160,25 @@ async def delete(service: Service, job: str, *, pages: bool) -> None:
     run = await service.run_of(job)
     has_ended = run is not None and await run.is_over()
     deadline_s = time.monotonic() + (_EXIT_S if has_ended else 0.0)
+    # In the starter's place: whoever looks for jobs meanwhile would start it.
+    key, deleter = keys.job_starter(job), ProcessName.of_this()
     # A start whose run has ended meanwhile is given up in a moment.
-    while await service.records.is_starting(job):
-        if time.monotonic() >= deadline_s:
+    while (holder := await hold_name(service.client, key, deleter, _DELETE_MS)) is not None:
+        if holder.process.is_dead():
+            await drop_name(service.client, key, holder.process.instance)
+        elif time.monotonic() >= deadline_s:
             raise Refused(409, f"Job {job!r} is being started; stop it first.")
-        await asyncio.sleep(_POLL_S)
-    await service.places.cancel_waiting(job)
-    if run is not None:
-        await _wait_until_unused(service, run, deadline_s)
-    # Before its run, so that no server starts it meanwhile.
-    await service.records.delete(job)
-    if run is not None:
-        await run.delete()
+        else:
+            await asyncio.sleep(_POLL_S)
+    try:
+        await service.places.cancel_waiting(job)
+        if (run := await service.run_of(job)) is not None:
+            await _wait_until_unused(service, run, deadline_s)
+        await service.records.delete(job)
+        if run is not None:
+            await run.delete()
+    finally:
+        await drop_name(service.client, key, deleter.instance)
     await asyncio.to_thread(_delete_files, service, job, pages=pages)
 
 

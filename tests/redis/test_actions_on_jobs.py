@@ -69,6 +69,26 @@ async def test_a_job_that_ended_while_its_starter_looked_on_is_deleted(service: 
     assert await service.records.find("news") is None
 
 
+async def test_a_job_is_not_started_while_it_is_deleted(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    starter = Starter(service.client, service.config, {}, service.places, service.lead)
+    monkeypatch.setattr(Starter, "_launch", lambda starter, record, *rest, **more: started.append(record.id))
+
+    async def look_for_jobs(job: str) -> None:
+        """What another server does while this one asks those of scrapyd."""
+        await starter.look()
+        await asyncio.gather(*starter._starting.values(), return_exceptions=True)
+
+    monkeypatch.setattr(service.places, "cancel_waiting", look_for_jobs)
+
+    await delete(service, "news", pages=False)
+
+    assert started == []
+    assert await service.records.find("news") is None
+
+
 async def test_a_job_that_is_being_started_is_not_deleted(service: Service) -> None:
     await hold_name(service.client, keys.job_starter("news"), ProcessName.of_this(), 60_000)
 

@@ -102,6 +102,19 @@ async def test_a_deleted_run_leaves_no_job_that_would_start_again(
     assert await records.names() == await records.open_names() == await Run.names(client) == []
 
 
+async def test_a_new_job_is_not_held_by_what_was_asked_of_a_deleted_one(records: JobRecords) -> None:
+    await records.create("news", {}, ["a.org"])
+    await records.delete("news")
+    # Of a caller who came too late to see that.
+    await records.update("news", held="paused")
+
+    await records.create("news", {}, ["b.org"])
+
+    record = await records.find("news")
+    assert record is not None
+    assert record.held == ""
+
+
 async def test_a_run_of_a_terminal_is_taken_up_once(records: JobRecords) -> None:
     await records.adopt("web")
     await records.adopt("web")

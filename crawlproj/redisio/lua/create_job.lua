@@ -13,6 +13,8 @@ local answer = ARGV[4] ~= '0' and redis.call('GET', KEYS[4])
 if answer then return {'known', answer} end
 if token then return {'taken', ''} end
 if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[6]) then return {'full', ''} end
+-- Whoever changed an earlier one of this name as it was deleted has left fields behind.
+redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'token', ARGV[3], 'created_ms', ARGV[2], unpack(ARGV, 7))
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
