@@ -72,7 +72,7 @@ async def test_it_drains_the_whole_queue_once_its_shard_has_left(
     client: RedisClient, parser_of: Callable[..., ParserThread], tmp_path: Path
 ) -> None:
     urls = await put(client, *["<p>words"] * 300)
-    parser = parser_of()
+    parser = parser_of(CRAWL_DRAIN_SECONDS=PATIENCE_S)
     await until(PageQueue(client, RUN).parsers)
 
     await parser.drain()
