@@ -20,7 +20,7 @@ import pytest
 from crawlproj.errors import EXIT_FINISHED, EXIT_NO_SEEDS, EXIT_NOTHING_FETCHED, EXIT_SHARD_TAKEN, EXIT_STORE
 from crawlproj.simweb.spec import WorldSpec
 from crawlproj.storage import read_pages
-from tests.e2e.conftest import PROJECT, summary_of
+from tests.e2e.conftest import PROJECT, hold_open, summary_of
 from tests.patience import PATIENCE_S
 from tests.ports import HeldPorts
 
@@ -44,14 +44,16 @@ def test_one_command_crawls_a_simulated_web_to_the_referees_content(scrapy: Scra
 
 
 def test_an_interrupted_crawl_resumes_with_the_same_command(
-    scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
+    scrapy: Scrapy, empty_redis_url: str, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "runs" / "simweb" / "access.jsonl"
+    hold_open(empty_redis_url, "simweb", held=True)
     first = run_simweb(scrapy, tmp_path, domains=12)
     wait_for(lambda: log.exists() and log.read_text().count("\n") > 60, "some pages are fetched")
 
     first.send(signal.SIGINT)
     code = first.wait()
+    hold_open(empty_redis_url, "simweb", held=False)
     second = run_simweb(scrapy, tmp_path, domains=12)
 
     assert code == 130, first.log
@@ -153,9 +155,10 @@ def test_flush_on_start_starts_a_run_over_unless_it_is_resumed(
 
 
 def test_a_running_run_is_not_started_twice(
-    scrapy: Scrapy, wait_for: Callable[..., Any], tmp_path: Path
+    scrapy: Scrapy, empty_redis_url: str, wait_for: Callable[..., Any], tmp_path: Path
 ) -> None:
     log = tmp_path / "runs" / "simweb" / "access.jsonl"
+    hold_open(empty_redis_url, "simweb", held=True)
     first = run_simweb(scrapy, tmp_path, domains=12)
     wait_for(lambda: log.exists() and log.read_text().count("\n") > 20, "some pages are fetched")
 
@@ -164,6 +167,7 @@ def test_a_running_run_is_not_started_twice(
     assert second.wait() == EXIT_SHARD_TAKEN, second.log
     assert "is already running in process" in second.log
     assert "Traceback" not in second.log
+    hold_open(empty_redis_url, "simweb", held=False)
     assert first.wait() == 0, first.log
 
 

@@ -46,10 +46,12 @@ def test_one_command_fetches_and_stores_every_page_once_and_ends(crew_of: Callab
 
 def test_a_killed_single_crawl_resumes(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(SMALL, CRAWL_SEGMENT_SECONDS="0.5")
+    crew.hold_open(held=True)
     victim = start(crew)
     crew.wait_until(lambda: crew.status()["pages_stored"] >= 40, "pages are stored")
 
     victim.kill()
+    crew.hold_open(held=False)
     start(crew)
     crew.finish()
 
@@ -60,7 +62,8 @@ def test_a_killed_single_crawl_resumes(crew_of: Callable[..., Any]) -> None:
 def test_an_interrupted_single_crawl_has_stored_what_it_fetched_and_resumes_with_two_shards(
     crew_of: Callable[..., Any],
 ) -> None:
-    crew = crew_of(SMALL)
+    # URLs must be left, however late the signal comes, and none of the second shard be fetched by the first.
+    crew = crew_of(SMALL, DOWNLOAD_DELAY="0.5", CRAWL_SHARD_LEASE_SECONDS="60")
     stopped = start(crew)
     crew.wait_for_fetched(40)
 
@@ -101,6 +104,7 @@ def test_a_single_crawl_interrupted_twice_exits_at_once_and_resumes(crew_of: Cal
 
 def test_a_run_of_two_shards_resumes_in_single_mode(crew_of: Callable[..., Any]) -> None:
     crew = crew_of(SMALL)
+    crew.hold_open(held=True)
     crew.start(shards=2)
     crew.wait_for_fetched(40)
     for process in crew.processes:
@@ -109,9 +113,10 @@ def test_a_run_of_two_shards_resumes_in_single_mode(crew_of: Callable[..., Any])
         assert process.wait() == 0, process.log
 
     single = start(crew)
+    crew.wait_until(lambda: single.says("holding 64"), "it holds all partitions")
+    crew.hold_open(held=False)
     crew.finish()
 
-    assert single.says("holding 64"), single.log
     crew.assert_content()
 
 

@@ -47,15 +47,18 @@ def processes_of(crew: Crew) -> list[int]:
 
 def test_a_shard_a_parser_and_redis_are_killed_and_the_run_completes(crew_of: CrewOf) -> None:
     crew = crew_of(SMALL)
+    crew.hold_open(held=True)
     process = run(crew)
     pid = process.process.pid
 
     crew.wait_for_fetched(30)
-    os.kill(children_of(pid, f"{SHARD}1")[0], signal.SIGKILL)
+    os.kill(wait_until(lambda: children_of(pid, f"{SHARD}1"), "shard 1 is there")[0], signal.SIGKILL)
     crew.wait_for_fetched(60)
-    os.kill(children_of(pid, PARSER)[0], signal.SIGKILL)
+    os.kill(wait_until(lambda: children_of(pid, PARSER), "a parser is there")[0], signal.SIGKILL)
     crew.wait_for_fetched(90)
-    os.kill(crew.redis_pid(), signal.SIGKILL)
+    redis = crew.redis_pid()
+    crew.hold_open(held=False)
+    os.kill(redis, signal.SIGKILL)
 
     assert process.wait() == 0, process.log
     assert summary_of(process)["state"] == "finished"
@@ -201,12 +204,14 @@ def test_a_supervisor_without_shards_continues_for_one_that_leaves(crew_of: Crew
 
 def test_a_supervisor_with_other_partitions_does_not_join(crew_of: CrewOf) -> None:
     crew = crew_of(SMALL)
+    crew.hold_open(held=True)
     first = run(crew, "--shards", "1")
     crew.wait_for_fetched(1)
 
     second = crew.scrapy("run", "--join", "--shards", "2", "--set=CRAWL_PARTITIONS=32", name="run")
 
     assert second.wait() == EXIT_RUN_MISMATCH, second.log
+    crew.hold_open(held=False)
     assert "Run 'web' was created with CRAWL_PARTITIONS=64, not 32" in second.log
     assert "machines: 2" not in first.log
     assert first.wait() == 0, first.log
@@ -242,11 +247,13 @@ def test_parsers_become_more_while_pages_wait_and_fewer_when_none_do(crew_of: Cr
 
 def test_a_run_stops_at_its_limit_exactly_and_resumes_with_a_higher_one(crew_of: CrewOf) -> None:
     crew = crew_of(SMALL)
+    crew.hold_open(held=True)
 
     first = run(crew, "--max-pages", "50")
     code = first.wait()
     seconds = run(crew, "--max-pages", "100000", "--max-seconds", "1")
     seconds_code = seconds.wait()
+    crew.hold_open(held=False)
     last = run(crew, "--max-seconds", "0")
 
     assert (code, seconds_code) == (0, 0)
@@ -302,6 +309,7 @@ def test_a_run_that_redis_has_lost_is_no_finished_run(
 ) -> None:
     redis = redis_server_factory()
     crew = crew_of(SMALL, REDIS_URL=redis.url)
+    crew.hold_open(held=True)
     supervisor = run(crew, "--shards", "1", "--parsers", "1")
     crew.wait_for_fetched(5)
 
@@ -328,6 +336,7 @@ def test_a_supervisor_that_was_away_leaves_a_run_that_has_begun_again_to_others(
     crew_of: CrewOf, empty_redis_url: str
 ) -> None:
     crew = crew_of(LONGER, CRAWL_SEGMENT_SECONDS="0.5", REDIS_URL=empty_redis_url)
+    crew.hold_open(held=True)
     record = keys.run_record("web")
     supervisor = run(crew, "--shards", "1", "--parsers", "1")
     wait_until(lambda: crew.status()["pages_stored"], "pages are stored")
