@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from crawlproj.errors import EXIT_NOTHING_FETCHED
-from tests.e2e.conftest import error_lines
+from tests.e2e.conftest import error_lines, hold_open
 
 pytestmark = pytest.mark.e2e
 
@@ -181,12 +181,13 @@ class Mine(Spider):
     def parse(self, response):
         yield response.follow(f"{response.url}/child", callback=lambda response: None, priority=-5)
 """
-    first = spider(text)
+    # Not all of them, however late the test looks.
+    first = spider(text, DOWNLOAD_DELAY="0.2")
     wait_for(lambda: len(echo.asked()) >= 4, "some pages are fetched")
 
     first.kill()
     killed_at = len(echo.asked())
-    second = spider(text)
+    second = spider(text, DOWNLOAD_DELAY="0.2")
 
     assert second.wait() == 0, second.log
     paths = [seen.path for seen in echo.asked()]
@@ -352,15 +353,21 @@ class Mine(Spider):
 
 
 def test_a_spider_killed_in_full_run_loses_no_page_when_started_again(
-    spider: Callable[..., Any], wait_for: Callable[..., Any], echo: Any, tmp_path: Path
+    spider: Callable[..., Any],
+    wait_for: Callable[..., Any],
+    empty_redis_url: str,
+    echo: Any,
+    tmp_path: Path,
 ) -> None:
     stored = tmp_path / "items.jsonl"
     text = f"import json\nITEMS = {str(stored)!r}\nSITES, PAGES = [SITE], 15\n{CHAIN}"
     echo.delay_s = 0.02
+    hold_open(empty_redis_url, "mine", held=True)
     first = spider(text, DOWNLOAD_DELAY="0.02")
     wait_for(lambda: len(echo.asked()) >= 10, "some pages are fetched")
 
     first.kill()
+    hold_open(empty_redis_url, "mine", held=False)
     second = spider(text, DOWNLOAD_DELAY="0.02")
 
     assert second.wait() == 0, second.log
@@ -377,7 +384,9 @@ def test_two_shards_of_a_spider_share_its_domains(
     sites = [server.url for server in servers]
     text = f"import json\nITEMS = {str(stored)!r}\nSITES, PAGES = {sites!r}, 3\n{CHAIN}"
 
-    shards = [spider(text, "-ashards=2", f"-ashard={number}") for number in range(2)]
+    # With such a lease the first shard does not do the work of the second one while that starts.
+    settings = {"CRAWL_SHARD_LEASE_SECONDS": "60"}
+    shards = [spider(text, "-ashards=2", f"-ashard={number}", **settings) for number in range(2)]
     codes = [shard.wait() for shard in shards]
 
     assert codes == [0, 0], shards[0].log + shards[1].log

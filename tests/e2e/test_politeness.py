@@ -338,7 +338,8 @@ ROBOTS = WorldSpec.calm(
 @pytest.fixture(scope="module")
 def ruled(shared_crew_of: Callable[..., Any]) -> Any:
     """A crawl whose shards are stopped and started again when most robots.txt are known."""
-    crew = shared_crew_of(ROBOTS, CRAWL_GIVE_UP_FAILURES=str(GIVE_UP))
+    # Slow enough for something to be left when they are stopped.
+    crew = shared_crew_of(ROBOTS, CRAWL_GIVE_UP_FAILURES=str(GIVE_UP), DOWNLOAD_DELAY="0.2")
     shards = crew.start(shards=2)
     crew.wait_for_fetched(60)
     for shard in shards:

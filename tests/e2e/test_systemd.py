@@ -23,6 +23,8 @@ from tests.ports import HeldPorts
 
 pytestmark = pytest.mark.e2e
 
+#: Not finished before the signal comes.
+SLOW = QUICK | {"DOWNLOAD_DELAY": "0.3"}
 UNIT = (PROJECT / "deploy" / "systemd" / "crawlproj@.service").read_text("utf-8")
 
 
@@ -35,7 +37,7 @@ def test_the_unit_of_a_run_stops_in_order_and_resumes_by_the_same_command(tmp_pa
     with SimwebProcess(WorldSpec.calm(domains=4, pages_per_domain=15, size_spread=0), tmp_path) as simweb:
         seeds = tmp_path / "web.seeds"
         seeds.write_text("".join(f"{url}\n" for url in simweb.seeds()))
-        options = " ".join(f"-s {name}={value}" for name, value in QUICK.items())
+        options = " ".join(f"-s {name}={value}" for name, value in SLOW.items())
         variables = {"SEEDS": str(seeds), "OPTIONS": f"--shards 2 --parsers 1 {options}"}
         # A variable that is a word of its own becomes several; %i is the name behind the @.
         command = re.sub(r"\$(\w+)", lambda found: variables[found[1]], value_of("ExecStart"))
@@ -64,7 +66,7 @@ def test_the_unit_of_a_run_stops_in_order_and_resumes_by_the_same_command(tmp_pa
         stopped = first.wait(float(value_of("TimeoutStopSec")))
         ended = start().wait(PATIENCE_S)
         after_the_end = start().wait(PATIENCE_S)
-        verdict = simweb.referee().verdict(min_gap_ms=1000 * float(QUICK["DOWNLOAD_DELAY"]))
+        verdict = simweb.referee().verdict(min_gap_ms=1000 * float(SLOW["DOWNLOAD_DELAY"]))
 
     assert program == "/srv/crawlproj/bin/crawlproj"
     assert {str(stopped), str(after_the_end)} <= set(value_of("SuccessExitStatus").split())

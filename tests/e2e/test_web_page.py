@@ -91,7 +91,7 @@ def server(site: Site, browser: Browser) -> Iterator[Server]:
 @pytest.fixture
 def simweb(tmp_path: Path) -> Iterator[SimwebProcess]:
     """A web whose crawl is not over before the test has looked at it."""
-    with SimwebProcess(WorldSpec.calm(domains=4, pages_per_domain=400), tmp_path) as simweb:
+    with SimwebProcess(WorldSpec.calm(domains=4, pages_per_domain=4000), tmp_path) as simweb:
         yield simweb
 
 
