@@ -374,9 +374,10 @@ def test_a_page_that_kills_its_parser_becomes_a_dead_letter_and_can_be_replayed(
         CRAWL_DEAD_LETTER_BYTES=most_bytes,
     )
     # The kernel kills what uses more CPU, as it kills what uses more memory than there is.
-    for pid in (dying.process.pid, child_of(dying.process)):
-        if pid:
-            resource.prlimit(pid, resource.RLIMIT_CPU, (2, 2))
+    resource.prlimit(dying.process.pid, resource.RLIMIT_CPU, (2, 2))
+    # From now on a child inherits that; one may be there already.
+    if child := child_of(dying.process):
+        resource.prlimit(child, resource.RLIMIT_CPU, (2, 2))
     wait_for(lambda: pages.counters().get("dead"), "the page is a dead letter")
     on_disk = RunPaths(tmp_path / "data", RUN).deadletters
     if most_bytes == "0":
