@@ -350,7 +350,7 @@ def test_the_password_of_redis_is_asked_for(tmp_path: Path) -> None:
         wait_until(lambda: containers.is_healthy("redis"), "Redis is healthy")
         (tmp_path / "secrets" / "redis_password").write_text("wrong\n")
 
-        with socket.create_connection(("127.0.0.1", containers.redis_port), timeout=5) as stranger:
+        with socket.create_connection(("127.0.0.1", containers.redis_port), timeout=PATIENCE_S) as stranger:
             stranger.sendall(b"GET x\r\n")
             answer = stranger.recv(100)
 
