@@ -191,18 +191,22 @@ def test_a_launched_run_is_spread_drained_and_launched_again_to_its_end(
     first = crew.scrapy("launch", *servers, "--shards", "2", str(crew.seeds_file))
     assert first.wait() == 0, first.log
     jobs = job_ids(first.log)
+    # Its first shard may flush what was there before.
+    crew.wait_for_fetched(1)
+    crew.hold_open(held=True)
     again = crew.scrapy("launch", *servers)
+    assert again.wait() == 4, again.log
     crew.wait_for_fetched(30)
     drained = crew.scrapy("launch", *servers, "--cancel")
     assert drained.wait() == 0, drained.log
     between = crew.status()
+    crew.hold_open(held=False)
     second = crew.scrapy("launch", *servers)
     assert second.wait() == 0, second.log
     wait_for(lambda: crew.status()["state"] == "finished", "the run has ended by itself")
     wait_for(lambda: in_project[0].has_ended(*job_ids(second.log)[:2]), "its last segment is stored")
 
     assert [re.sub(r"\.\w+$", "", job) for job in jobs] == ["web.shard-0", "web.parser-0", "web.shard-1"]
-    assert again.wait() == 4, again.log
     assert "cancel it with --cancel" in again.log
     assert "3 jobs ended" in drained.log
     assert between["leased"] == 0
