@@ -86,12 +86,13 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        address = transport.get_extra_info("sockname")[0]
-        if not is_loopback(address):
+        address, peer = transport.get_extra_info("sockname")[0], transport.get_extra_info("peername")
+        # Without a peer: it has left already.
+        if not is_loopback(address) or peer is None:
             self._transport.abort()
             return
         self._address: str = address
-        self._peer_port: int = transport.get_extra_info("peername")[1]
+        self._peer_port: int = peer[1]
         # Low water 0: resume_writing then means that the last byte went to the socket.
         self._transport.set_write_buffer_limits(high=16_384, low=0)
         self._open.add(self)
