@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crawlproj.redisio import embedded
-from tests.e2e.conftest import PROJECT, QUICK, wait_until
+from tests.e2e.conftest import PROJECT, QUICK, stop_redis, wait_until
 from tests.patience import PATIENCE_S
 
 TOKEN = "correct-horse"
@@ -134,7 +133,7 @@ class Site:
         kill_all(self.processes())
         if (self.data / "redis").exists():
             wait_until(lambda: not self.processes(), "jobs have ended")
-            embedded.stop_if_unused(self.data)
+            stop_redis(self.data)
 
 
 def kill_all(processes: list[int]) -> None:
