@@ -191,7 +191,7 @@ def test_a_launched_run_is_spread_drained_and_launched_again_to_its_end(
     first = crew.scrapy("launch", *servers, "--shards", "2", str(crew.seeds_file))
     assert first.wait() == 0, first.log
     jobs = job_ids(first.log)
-    # Its first shard may flush what was there before.
+    # Not before: launched with seeds, it begins anew.
     crew.wait_for_fetched(1)
     crew.hold_open(held=True)
     again = crew.scrapy("launch", *servers)
