@@ -47,6 +47,8 @@ class Service:
         #: Searches in stored pages at once: each may hold some ten megabytes.
         self.searching = asyncio.Semaphore(4)
         self.exports = Exports()
+        #: Runs that are over and whose processes have all left.
+        self.left: set[str] = set()
         #: What was done at the last look, and when that was new (ms).
         self.progress = (0, 0)
 

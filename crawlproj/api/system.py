@@ -28,6 +28,7 @@ router = APIRouter(tags=["server"])
 _REDIS_S = 2.0
 #: With less, pages cannot be stored much longer.
 _LEAST_FREE_BYTES = 100_000_000
+_ENDS = frozenset(state for state in RunState if state.is_end)
 #: A server that leads shows every second that it is alive.
 _LEADER_S = 30.0
 #: Metrics on disk that are older are of dead processes; see `observe.slots`.
@@ -76,12 +77,13 @@ async def workers(served: Served) -> Response:
     """List the shards, parsers and supervisors of all jobs, on all machines."""
     names = await Run.names(served.client)
     states = await served.client.pipeline([("HGET", keys.run_record(name), "state") for name in names])
-    alive = [
-        name
-        for name, state in zip(names, states, strict=True)
-        if state and state.decode() != RunState.CREATED
-    ]
-    views = await asyncio.gather(*(served.views.get(name, 2.0) for name in alive))
+    known = {name: state.decode() for name, state in zip(names, states, strict=True) if state}
+    over = {name for name, state in known.items() if state in _ENDS}
+    # Those of a run that goes on are looked for again.
+    served.left &= over
+    asked = [name for name, state in known.items() if state != RunState.CREATED and name not in served.left]
+    views = await asyncio.gather(*(served.views.get(name, 2.0) for name in asked))
+    served.left |= over & {view["id"] for view in views if view and not view["processes"]}
     lines = [{"job": view["id"], **line} for view in views if view for line in view["processes"]]
     return answer({"workers": lines})
 
