@@ -72,8 +72,8 @@ class Places:
             return []
         return plan_jobs(run.name, run_map.shards, parsers_wanted(record), self.servers, running)
 
-    async def complete(self, run: Run, record: JobRecord) -> None:
-        """Schedule what is missing."""
+    async def complete(self, run: Run, record: JobRecord) -> str:
+        """Schedule what is missing. Returns why that failed, '' if it did not."""
         self.look_again()
         await self.refresh()
         jobs = await self.missing(run, record)
@@ -81,6 +81,7 @@ class Places:
         for why in dict.fromkeys(failed.values()):
             logger.warning("cannot schedule a job: %s", why, extra={"run": run.name})
         self.look_again()
+        return next(iter(failed.values()), "")
 
     async def cancel_waiting(self, run: str) -> None:
         """Cancel the jobs of *run* that have not begun; they would resume it."""

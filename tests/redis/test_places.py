@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from crawlproj.api import starter as starter_of_jobs
+from crawlproj.api.lead import Lead
 from crawlproj.api.places import Places
+from crawlproj.api.starter import Starter
 from crawlproj.config import load_config
 from crawlproj.redisio.client import RedisClient
 from crawlproj.runs import Run
@@ -52,8 +57,29 @@ async def test_why_a_missing_job_is_not_scheduled_is_logged(
     await run.begin(is_first=True)
     places = Places(load_config({"CRAWL_JOBS_ON": full_scrapyd}), {})
 
-    await places.complete(run, JobRecord("news"))
+    why = await places.complete(run, JobRecord("news"))
 
+    assert "the disk is full" in why
     assert {line for line in caplog.messages if "the disk is full" in line} == {
         f"cannot schedule a job: scrapyd at {full_scrapyd} refused the call: OSError: the disk is full"
     }
+
+
+async def test_a_job_that_no_server_takes_fails_with_what_they_say(
+    client: RedisClient, full_scrapyd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starter_of_jobs, "_MOST_STARTS", 2)
+    config = replace(load_config({"CRAWL_JOBS_ON": full_scrapyd}), data=tmp_path)
+    starter = Starter(client, config, {}, Places(config, {}), Lead(tmp_path))
+    await starter.records.create("news", {}, ["example.org"])
+    run = await Run.open(client, "news", partitions=4)
+    await run.begin(is_first=True)
+
+    for _ in range(3):
+        record = await starter.records.find("news")
+        assert record is not None
+        await starter._complete(run, record)
+
+    record = await starter.records.find("news")
+    assert record is not None
+    assert "the disk is full" in record.error
