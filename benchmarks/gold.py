@@ -11,6 +11,9 @@ scored, never learnt from and never looked at. WCXB comes with a held-out part o
 | Murrough-Foley/web-content-extraction-benchmark (WCXB) | 2,008 of seven kinds | CC-BY-4.0 |
 | flairNLP/fundus, tests | 260 news, 40 countries | MIT |
 | adbar/trafilatura, tests | 990, five languages; phrases that belong to the text or do not | Apache-2.0 |
+
+The sixth, ``reference-docs``, is made by docs_set.py from packages of Debian: reference documentation by some
+40 generators. Whole packages of it are held out, some of them by generators that nothing is learnt from.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from lxml import html as lxml_html
 from crawlproj.parsing.charset import transcode
 
 WORD = re.compile(r"\w+")
+#: The set that docs_set.py makes.
+REFERENCE_DOCS = "reference-docs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +178,19 @@ def _trafilatura(clone: Path) -> Iterator[GoldPage]:
                 break
 
 
+def _docs(folder: Path) -> Iterator[GoldPage]:
+    for record in json.loads((folder / "index.json").read_text(encoding="utf-8")):
+        part, package = record["part"], record["package"].partition("_")[0]
+        kind = f"{'unseen' if part == 'unseen' else 'known'} {record['generator']}: {package}"
+        source = (folder / record["page"]).read_bytes()
+        yield GoldPage("docs", record["path"], source, part != "learnt", record["text"], kind)
+
+
 _SETS: dict[str, Callable[[Path], Iterator[GoldPage]]] = {
     "mozilla/readability": _readability,
     "scrapinghub/article-extraction-benchmark": _articles,
     "Murrough-Foley/web-content-extraction-benchmark": _wcxb,
     "flairNLP/fundus": _fundus,
     "adbar/trafilatura": _trafilatura,
+    f"crawlproj/{REFERENCE_DOCS}": _docs,
 }
