@@ -185,7 +185,9 @@ def test_a_page_without_an_end_is_read_in_time(read: Read, expression: str) -> N
 
 
 def test_links_and_text_of_a_page_nested_too_deep_are_found(read: Read) -> None:
-    found = read("b'<title>T</title>' + b'<div>' * 100_000 + b'some words' + b'</div>' * 1000 + " + END)
+    body = "b'<title>T</title>' + b'<div>' * 100_000 + b'some words' + b'</div>' * 1000 + " + END
+
+    found = read(body, text="all")
 
     assert (found["links"], found["title"]) == (["http://a.test/found"], "T")
     assert "some words" in str(found["text"])
