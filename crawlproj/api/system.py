@@ -79,7 +79,7 @@ async def workers(served: Served) -> Response:
     states = await served.client.pipeline([("HGET", keys.run_record(name), "state") for name in names])
     known = {name: state.decode() for name, state in zip(names, states, strict=True) if state}
     over = {name for name, state in known.items() if state in _ENDS}
-    # Those of a run that goes on are looked for again.
+    # Runs that were reopened are looked at again.
     served.left &= over
     asked = [name for name, state in known.items() if state != RunState.CREATED and name not in served.left]
     views = await asyncio.gather(*(served.views.get(name, 2.0) for name in asked))

@@ -257,7 +257,7 @@ def test_seeds_added_while_a_job_is_being_started_are_fetched(site: Site, simweb
 
     def add() -> Any:
         answer = server.send("POST", "/api/jobs/news/seeds", {"seeds": second})
-        # What a caller is told on a machine where a start takes its time.
+        # The answer on a machine where a start takes its time.
         return answer if answer.status != 409 or "Retry-After" not in answer.headers else None
 
     added = wait_until(add, "the job takes seeds")
