@@ -252,9 +252,9 @@ async def test_slowloris_never_ends_its_head(simweb: SimwebProcess) -> None:
 
 @pytest.mark.parametrize("kind", [Hostile.ENDLESS_HEADERS, Hostile.ENDLESS_LINE, Hostile.ENDLESS_1XX])
 async def test_an_endless_head_is_fast(simweb: SimwebProcess, kind: Hostile) -> None:
-    received = await ask(page_of(simweb, kind), at_most=1_000_000)
+    received = await ask(page_of(simweb, kind), at_most=50_000)
 
-    assert len(received.data) >= 1_000_000
+    assert len(received.data) >= 50_000
     assert not received.was_reset
 
 
@@ -272,7 +272,7 @@ async def test_an_endless_body_is_limited_in_bytes_by_the_server(
     received = await ask(page_of(simweb, kind), at_most=100_000_000)
 
     assert received.header("Content-Length") is None
-    assert 1_000_000 < len(received.data) < SPEC.hostile_bytes + 1_000_000
+    assert 200_000 < len(received.data) < SPEC.hostile_bytes + 1_000_000
     assert received.was_reset
 
 
