@@ -64,7 +64,7 @@ class Starter:
     #: Supervisors started here: they must be waited for, or they stay zombies.
     _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _starting: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    #: Why servers of scrapyd did not take what was missing of a job, the last time; '' if they did.
+    #: Why servers of scrapyd did not take what was missing of a job, if they did not the last time.
     _refusals: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -165,11 +165,13 @@ class Starter:
         try:
             if record.starts >= _MOST_STARTS:
                 ends = "Its processes end again and again; scrapyd has their logs."
-                await self._fail(record, self._refusals.pop(record.id, "") or ends)
+                await self._fail(record, self._refusals.pop(record.id, ends))
                 return
             now_ms = await server_ms(self.client)
             await self.records.update(record.id, starts=record.starts + 1, started_ms=now_ms)
-            self._refusals[record.id] = await self.places.complete(run, record)
+            self._refusals.pop(record.id, None)
+            if why := await self.places.complete(run, record):
+                self._refusals[record.id] = why
         finally:
             await drop_name(self.client, key, self.process.instance)
 
